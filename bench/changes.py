@@ -11,7 +11,7 @@ from bench.limits import produce_per_s
 from tidegate_delta.log.actions import Add, Metadata, Protocol
 from tidegate_delta.schema.arrow_types import from_arrow
 from tidegate_delta.schema.types import format_schema
-from tidegate_demo import topic_records
+from tidegate_demo import proof_checks
 from tidegate_local.local_stack import LocalStack
 from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.client.client import Client, result
@@ -87,7 +87,7 @@ def _await(stack: LocalStack, name: str) -> list[Record]:
     with Client(bus, topics) as client:
         table = client.require(name)
     until_s = time.monotonic() + TIMEOUT_S
-    while topic_records.positions(bus, topics).get(str(table.table), {}).get("version", -1) < 1:
+    while proof_checks.positions(bus, topics).get(str(table.table), {}).get("version", -1) < 1:
         assert time.monotonic() < until_s, f"the changes of {name} did not come"
         time.sleep(0.5)
     reader, topic_partition = bus.reader(), TopicPartition(topics.changes(name), 0)

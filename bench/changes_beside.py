@@ -18,7 +18,7 @@ from tidegate import changes
 from tidegate_delta.log.actions import Add, Metadata, Protocol
 from tidegate_delta.schema.arrow_types import from_arrow
 from tidegate_delta.schema.types import format_schema
-from tidegate_demo import topic_records
+from tidegate_demo import proof_checks
 from tidegate_local.local_stack import LocalStack
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Proposal
@@ -178,7 +178,7 @@ def _await(stack: LocalStack, table: _Table) -> None:
     until_s, key = time.monotonic() + TIMEOUT_S, str(table.target.table)
 
     def published() -> bool:
-        at = topic_records.positions(bus, topics).get(key, {})
+        at = proof_checks.positions(bus, topics).get(key, {})
         return bool(at.get("version") == table.version and at.get("complete"))
 
     while not published():

@@ -18,8 +18,8 @@ from tidegate_producers.vacuum.vacuum import Claims, VacuumRequest, survey
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.service import arrow_setup
 from tidegate_runtime.storage.open_store import open_store
-from tidegate_runtime.table_io.checkpoint_state_reader import follow, load_state
 from tidegate_runtime.table_io.checkpoint_writer import CODEC, WrittenCheckpoint
+from tidegate_runtime.table_io.stored_checkpoint import follow, load_state
 
 Work = Callable[[], Counted]
 MB: Final = 1e6

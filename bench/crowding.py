@@ -21,8 +21,8 @@ from bench.slow_store import BUCKET
 from tidegate_delta.log.actions import Add
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_messages.codec import PRODUCER, encode
+from tidegate_messages.proposal import ReadSet
 from tidegate_messages.published_records import TableRecord
-from tidegate_messages.read_set import ReadSet
 from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.clock import SystemClock, new_id
 from tidegate_runtime.kafka.settings import KafkaSettings, for_librdkafka

@@ -23,12 +23,10 @@ from tidegate_delta.checkpoints.checkpoint_rows import (
     classic_schema,
     few_actions,
     object_rows,
-)
-from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
-from tidegate_delta.checkpoints.v2_checkpoint_rows import (
     sidecar_schema,
     top_level_json,
 )
+from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
 from tidegate_delta.log.actions import Metadata, Protocol, Sidecar
 from tidegate_delta.log.file_names import (
     LAST_CHECKPOINT,

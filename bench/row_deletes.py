@@ -11,9 +11,8 @@ from bench.figures import Figure, at_least, median
 from bench.gate_writers import CLOCK, target_of
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_delta.log.actions import Add, DeletionVector
-from tidegate_messages.proposal import Proposal
+from tidegate_messages.proposal import Predicate, Proposal
 from tidegate_messages.published_records import TableRecord
-from tidegate_messages.read_set import Predicate
 from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.clock import new_id
 from tidegate_runtime.kafka.settings import KafkaSettings

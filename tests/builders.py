@@ -25,10 +25,15 @@ from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import Version, commit_name, in_log
 from tidegate_messages.codec import decode, encode
 from tidegate_messages.outcome import Outcome
-from tidegate_messages.proposal import OPERATOR_REQUESTS, AppTxn, Operation, Proposal
+from tidegate_messages.proposal import (
+    OPERATOR_REQUESTS,
+    AppTxn,
+    Operation,
+    Proposal,
+    ReadSet,
+    RowIntent,
+)
 from tidegate_messages.published_records import CommitRecord, TableRecord
-from tidegate_messages.read_set import ReadSet
-from tidegate_messages.row_intent import RowIntent
 from tidegate_messages.topics import Topics
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.kafka.client_protocols import Headers, Record, TopicPartition

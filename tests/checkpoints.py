@@ -19,15 +19,13 @@ from tidegate_delta.checkpoints.checkpoint_rows import (
     live_tombstones,
     object_rows,
     remove_rows,
-)
-from tidegate_delta.checkpoints.checkpoint_state import new_state
-from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
-from tidegate_delta.checkpoints.v2_checkpoint_rows import (
     sidecar_schema,
     top_level,
     top_level_json,
     top_level_schema,
 )
+from tidegate_delta.checkpoints.checkpoint_state import new_state
+from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
 from tidegate_delta.log.actions import Sidecar
 from tidegate_delta.log.file_names import (
     checkpoint_name,

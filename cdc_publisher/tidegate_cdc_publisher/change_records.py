@@ -1,8 +1,17 @@
-"""Kafka records of a change stream, before they are sent."""
+"""Kafka records of a change stream, before they are sent.
 
-from collections.abc import Iterator, Sequence
+What goes into one Kafka transaction, and the thread that sends one while the next is filled.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Self, overload
+from typing import Final, NamedTuple, Protocol, Self, overload
+
+from tidegate_cdc_publisher.change_batch import Batch, Op
+from tidegate_messages.stream_position import Position
+from tidegate_runtime.observability.tracing import Span
 
 Headers = list[tuple[str, str | bytes | None]]
 
@@ -107,3 +116,110 @@ class Records(Sequence[ChangeRecord]):
         self.places += other_records.places
         self.ids_in = max(self.ids_in, other_records.ids_in, key=len)
         return self
+
+
+CHUNK_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Maximum text of images in one Kafka transaction; a chunk of large rows has fewer rows."""
+
+
+@dataclass
+class Chunk:
+    """The content of the next Kafka transaction: at most `rows_max` changes, and their position.
+
+    `whole` describes the part that ends with the last complete version: its number of records, the
+    position after them, and the number of changes of each kind. `spans` end with the transaction.
+    """
+
+    rows_max: int
+    records: Records = field(default_factory=Records)
+    position: Position | None = None
+    counts: Counter[Op] = field(default_factory=Counter)
+    size_bytes: int = 0
+    whole: tuple[int, Position, Counter[Op]] | None = None
+    spans: list[Span] = field(default_factory=list)
+    bounds: list[VersionBound] = field(default_factory=list)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the chunk takes no more changes."""
+        return self.counts.total() >= self.rows_max or self.size_bytes >= CHUNK_BYTES_MAX
+
+    def fitting(self, batch: Batch, begin: int, schema_bytes: int = 0) -> Batch:
+        """Return the changes from `begin` on that fit, by count and by mean row size.
+
+        Units: `schema_bytes` is the size of the inline schemas of each record.
+        """
+        assert not self.is_full, "a full chunk is published before it takes more"
+        mean_bytes = max(1, batch.size_bytes // len(batch) + schema_bytes)
+        by_size = max(1, (CHUNK_BYTES_MAX - self.size_bytes) // mean_bytes)
+        by_count = self.rows_max - self.counts.total()
+        return batch.slice(begin, min(by_size, by_count, len(batch) - begin))
+
+    def add(self, batch: Batch, records: Records, schema_bytes: int = 0) -> None:
+        """Add changes with their records."""
+        self.records += records
+        self.counts[batch.op] += len(batch)
+        self.size_bytes += batch.size_bytes + schema_bytes * len(batch)
+
+    def move(self, position: Position) -> None:
+        """Set the position after the records."""
+        self.position = position
+        if position.complete:
+            self.whole = len(self.records), position, self.counts.copy()
+
+    def of_whole_versions(self) -> "Chunk":
+        """Return the chunk without the changes of an incomplete version."""
+        if self.whole is None:
+            return Chunk(self.rows_max)
+        length, position, counts = self.whole
+        bounds = [bound for bound in self.bounds if bound.is_end or bound.records < length]
+        return Chunk(
+            self.rows_max,
+            self.records[:length],
+            position,
+            counts,
+            spans=self.spans,
+            bounds=[bound for bound in bounds if bound.records <= length],
+        )
+
+
+class SendThread:
+    """Runs one send at a time in a thread.
+
+    Law: a send begins only after every earlier one has succeeded.
+    """
+
+    def __init__(self) -> None:
+        self._on_its_way: Future[None] | None = None
+
+    def hand_over(self, send: Callable[[], None]) -> None:
+        """Wait for the running send, then start this one. Raises: as `wait`."""
+        self.wait()
+        thread = ThreadPoolExecutor(1, "sending")
+        self._on_its_way = thread.submit(send)
+        thread.shutdown(wait=False)
+
+    def wait(self) -> None:
+        """Wait for the running send to end. Raises: the error of that send, if any."""
+        if self._on_its_way is not None:
+            self._on_its_way.result()
+            self._on_its_way = None
+
+
+class Writer(Protocol):
+    """Publishes whole chunks, each with its position, or nothing of them."""
+
+    def publish(
+        self,
+        topic: str,
+        records: Sequence[ChangeRecord],
+        position: Position,
+        bounds: Sequence[VersionBound] = (),
+    ) -> None:
+        """Publish a chunk; `bounds` are those of the versions whose transactions are told.
+
+        Raises: Unavailable, Fenced, InvalidRequest.
+        """
+
+    def close(self) -> None:
+        """Release the writer's resources."""

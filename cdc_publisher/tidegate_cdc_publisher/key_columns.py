@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.actions import Metadata
-from tidegate_delta.properties.property_parsers import column_list
+from tidegate_delta.properties.property import column_list
 from tidegate_delta.schema.column_mapping import mode_of, physical_name
 from tidegate_delta.schema.types import parse_schema
 

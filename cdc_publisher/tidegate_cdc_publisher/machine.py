@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 from uuid import UUID
 
-from tidegate_messages.change_signal import ChangeSignal
+from tidegate_messages.published_records import ChangeSignal
 from tidegate_messages.stream_position import Incremental, Position
 
 SnapshotMode = Literal["initial", "initial_only", "no_data", "when_needed", "always"]

@@ -14,8 +14,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from tidegate_cdc_publisher.connect_schema import DECIMAL
-from tidegate_cdc_publisher.connect_values import (
+from tidegate_cdc_publisher.connect_schema import (
+    DECIMAL,
     Converter,
     check_identifier,
     identifiers,

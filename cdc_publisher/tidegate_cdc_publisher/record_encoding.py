@@ -9,11 +9,10 @@ import pyarrow.compute as pc
 
 from tidegate_cdc_publisher.change_batch import Batch, Op, SourceBlock
 from tidegate_cdc_publisher.change_records import CONTENT_TYPE, EVENT_ID, Headers, Records
-from tidegate_cdc_publisher.debezium_envelope import envelopes, snapshot_marks
-from tidegate_cdc_publisher.flat_envelope import feed_rows, flat_rows
+from tidegate_cdc_publisher.envelopes import envelopes, feed_rows, flat_rows, snapshot_marks
 from tidegate_cdc_publisher.json_rows import TEXT, in_utf8, instant_text, join
 from tidegate_cdc_publisher.record_form import REGISTERED, Format
-from tidegate_messages.trace_context import TRACEPARENT
+from tidegate_messages.record_headers import TRACEPARENT
 
 Tombstones = Literal["with", "without"]
 CONTENT_TYPES: Final[Mapping[Format, bytes]] = {

@@ -1,8 +1,16 @@
-"""Schemas in a registry, by Confluent's protocol: a record holds the id of its schema."""
+"""Schemas in a registry, by Confluent's protocol: a record holds the id of its schema.
+
+Kafka Connect schemas as JSON Schemas, as Connect's JsonSchemaConverter writes them.
+
+Which changes of a record's schema a registry takes although readers would misread old records.
+
+A registry compares types and names, and sees neither the scale of a decimal nor what a Protobuf
+field was before. A reader with the new schema would take old bytes for other values, in silence.
+"""
 
 import json
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Self, TypeVar
 
 import orjson
@@ -10,17 +18,121 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from tidegate_cdc_publisher.avro_encoding import avro_decoder, avro_encoder, avro_schema
-from tidegate_cdc_publisher.json_schema import json_schema
 from tidegate_cdc_publisher.protobuf_encoding import (
     FIRST_MESSAGE,
+    field_number,
     protobuf_decoder,
     protobuf_encoder,
     protobuf_schema,
     registry_text,
 )
 from tidegate_cdc_publisher.record_form import Format
-from tidegate_cdc_publisher.schema_evolution import misread_columns
 from tidegate_delta.errors import InvalidRequest, Misconfigured, Unavailable
+
+_SCALARS: Final = {
+    "int8": "integer",
+    "int16": "integer",
+    "int32": "integer",
+    "int64": "integer",
+    "float": "number",
+    "double": "number",
+    "boolean": "boolean",
+    "string": "string",
+    "bytes": "string",
+}
+
+
+def json_schema(connect: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema of a Connect schema; an optional value may be null.
+
+    Objects are closed (`additionalProperties` is false): to an open one no property can be added
+    at a registry's default compatibility, because old records might have it in another type.
+    """
+    schema = _kind(connect)
+    if connect.get("optional"):
+        return {"oneOf": [{"type": "null"}, schema]}
+    return schema
+
+
+def _kind(connect: Mapping[str, Any]) -> dict[str, Any]:
+    kind = connect["type"]
+    title = {"title": connect["name"]} if "name" in connect else {}
+    if kind == "struct":
+        properties = {
+            column["field"]: {"connect.index": place, **json_schema(column)}
+            for place, column in enumerate(connect["fields"])
+        }
+        required = [column["field"] for column in connect["fields"] if not column.get("optional")]
+        content = {"properties": properties, "required": required, "additionalProperties": False}
+        return {"type": "object", **title, **content}
+    if kind == "array":
+        return {"type": "array", **title, "items": json_schema(connect["items"])}
+    if kind == "map":
+        values = json_schema(connect["values"])
+        return {"type": "object", **title, "connect.type": "map", "additionalProperties": values}
+    schema: dict[str, Any] = {"type": _SCALARS[kind], **title}
+    if kind not in ("string", "boolean"):
+        schema["connect.type"] = {"float": "float32", "double": "float64"}.get(kind, kind)
+    if "version" in connect:
+        schema["connect.version"] = connect["version"]
+    if "parameters" in connect:
+        schema["connect.parameters"] = connect["parameters"]
+    return schema
+
+
+_Schema = Mapping[str, Any]
+
+
+def misread_columns(record_format: Format, before: _Schema, after: _Schema) -> Iterator[str]:
+    """Yield, as a sentence each, the columns of old records that the schema after them misreads.
+
+    The schemas are Connect's, with field ids where the table has column mapping.
+    """
+    if before["type"] == after["type"] == "struct":
+        if record_format == "protobuf":
+            yield from _renumbered(before, after)
+        old = {column["field"]: column for column in before["fields"]}
+        for column in after["fields"]:
+            if column["field"] in old:
+                yield from misread_columns(record_format, old[column["field"]], column)
+    elif before["type"] == after["type"] and before["type"] in ("array", "map"):
+        part = "items" if before["type"] == "array" else "values"
+        named = [{**schema[part], "field": after["field"]} for schema in (before, after)]
+        yield from misread_columns(record_format, *named)
+    else:
+        kinds = _meaning(before), _meaning(after)
+        if kinds[0] != kinds[1]:
+            yield f"column {after['field']!r} was {kinds[0]} and is {kinds[1]}"
+
+
+def _meaning(schema: _Schema) -> str:
+    """Return the name of a type that means more than the type itself, with its parameters."""
+    parameters = ", ".join(
+        f"{name.removeprefix('connect.decimal.')} {value}"
+        for name, value in sorted(schema.get("parameters", {}).items())
+    )
+    name = schema.get("name", "a plain value")
+    return f"{name} ({parameters})" if parameters else name
+
+
+def _renumbered(before: _Schema, after: _Schema) -> Iterator[str]:
+    """Yield the fields of a message whose numbers another column had, or that have others now."""
+    old_numbers = {
+        column["field"]: (field_number(column, place), "id" in column)
+        for place, column in enumerate(before["fields"], start=1)
+    }
+    old_names = {number: name for name, (number, _) in old_numbers.items()}
+    for place, column in enumerate(after["fields"], start=1):
+        name, number = column["field"], field_number(column, place)
+        former, has_id = old_numbers.get(name, (number, False))
+        taken_from = old_names.get(number, name)
+        if has_id and "id" in column:
+            continue  # By its id a column is itself under any name.
+        if former != number:
+            yield f"column {name!r} had the field number {former} and has {number}"
+        elif taken_from != name and not ("id" in column and old_numbers[taken_from][1]):
+            yield f"column {name!r} has the field number {number} that {taken_from!r} had"
+
 
 INCOMPATIBLE: Final = "SchemaIncompatible"
 """The error class of a stream whose next schema the registry does not take."""

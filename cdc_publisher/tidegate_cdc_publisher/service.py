@@ -38,8 +38,8 @@ from tidegate_messages.stream_position import Position, Positions, position_of
 from tidegate_messages.topics import Topic
 from tidegate_runtime.containment import contained, is_fault
 from tidegate_runtime.followers.quarantine import Quarantine
-from tidegate_runtime.followers.retention_leases import take_lease
 from tidegate_runtime.followers.stream_status import FOLLOWED, SERVICE
+from tidegate_runtime.followers.version_gates import take_lease
 from tidegate_runtime.kafka.client_protocols import ANSWER_S, Bus, Producer, TopicPartition
 from tidegate_runtime.kafka.topic_admin import create_topics
 from tidegate_runtime.observability import metrics
@@ -49,8 +49,7 @@ from tidegate_runtime.service.runner import Running
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.storage.open_store import open_store
 from tidegate_runtime.storage.overwrite_detection import check_promised
-from tidegate_runtime.table_io.checksum_verification import stated_checksum
-from tidegate_runtime.table_io.open_table import head_version, open_keys
+from tidegate_runtime.table_io.open_table import head_version, open_keys, stated_checksum
 from tidegate_runtime.table_io.time_travel import versions_between
 from tidegate_runtime.table_registry import read_registry
 

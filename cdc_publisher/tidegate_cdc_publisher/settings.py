@@ -6,11 +6,11 @@ from typing import Final, Literal, Self
 
 from pydantic import AwareDatetime, Field, NonNegativeInt, model_validator
 
-from tidegate_cdc_publisher.column_rules import ColumnRules
 from tidegate_cdc_publisher.large_rows import LargeRows
 from tidegate_cdc_publisher.machine import OnGap, SnapshotMode
 from tidegate_cdc_publisher.record_form import (
     ISO,
+    ColumnRules,
     Decimals,
     Envelope,
     Format,

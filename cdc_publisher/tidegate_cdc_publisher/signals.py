@@ -5,7 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from tidegate_cdc_publisher.machine import Received
-from tidegate_messages.change_signal import ChangeSignal
+from tidegate_messages.published_records import ChangeSignal
 from tidegate_runtime.kafka.client_protocols import Bus, Offset, TopicPartition
 from tidegate_runtime.table_registry import PATIENCE_S, read_message, read_to_ends
 

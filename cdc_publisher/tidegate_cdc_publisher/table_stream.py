@@ -21,8 +21,14 @@ from tidegate_cdc_publisher.change_reader import (
     snapshot_batches,
     version_batches,
 )
-from tidegate_cdc_publisher.change_records import Place, Records, VersionBound
-from tidegate_cdc_publisher.chunks import Chunk, SendThread, Writer
+from tidegate_cdc_publisher.change_records import (
+    Chunk,
+    Place,
+    Records,
+    SendThread,
+    VersionBound,
+    Writer,
+)
 from tidegate_cdc_publisher.commit_origin import commit_time_ms, provenance
 from tidegate_cdc_publisher.connect_schema import (
     NO_SCHEMAS,

@@ -40,8 +40,7 @@ from tidegate_delta.errors import Unavailable
 from tidegate_messages import codec
 from tidegate_messages.stream_position import FORMAT, Position, Positions, positions_of
 from tidegate_runtime.failpoints import reach
-from tidegate_runtime.kafka.error_translation import NO_ANSWER, make_client, translated
-from tidegate_runtime.kafka.librdkafka_logs import LIBRARY
+from tidegate_runtime.kafka.librdkafka import LIBRARY, NO_ANSWER, make_client, translated
 from tidegate_runtime.kafka.settings import KafkaSettings, for_librdkafka
 
 RECORD_BYTES_MAX: Final = 4 * 1024 * 1024

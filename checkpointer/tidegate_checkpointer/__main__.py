@@ -5,7 +5,7 @@ import tidegate_runtime.service.without_pandas  # noqa: F401 - before what loads
 # isort: split
 from tidegate_checkpointer.service import Checkpointer
 from tidegate_checkpointer.settings import CheckpointerSettings
-from tidegate_runtime.cli.service_command import service_app
+from tidegate_runtime.cli.command import service_app
 from tidegate_runtime.followers.commit_follower import run_follower
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.service.runner import Running

@@ -22,7 +22,7 @@ from tidegate_delta.log.file_names import (
     parse,
     staged_version,
 )
-from tidegate_messages.version_gate import Gate
+from tidegate_messages.published_records import Gate
 
 HOUR_MS: Final = 60 * 60 * 1000
 DAY_MS: Final = 24 * HOUR_MS

@@ -3,6 +3,11 @@
 All its state is the log. An existing file is as good as one that it writes, so it may be killed at
 any point and run beside another. A table that it may not summarise, or that fails in another way,
 is left alone (`tidegate_runtime.followers.quarantine`).
+
+Deletes files that proposals left in a table's folder and that nothing needs.
+
+An action file is needed as long as its proposal can be read from the proposals topic. A staged
+version is needed until it is decided and published; an unpublished one is kept, however old.
 """
 
 import logging
@@ -13,8 +18,7 @@ from math import inf
 from typing import Final, assert_never
 from uuid import UUID
 
-from tidegate_checkpointer.log_cleaner import CleanedTable
-from tidegate_checkpointer.log_cleanup_schedule import CleanupSchedule
+from tidegate_checkpointer.log_cleaner import CleanedTable, CleanupSchedule
 from tidegate_checkpointer.machine import (
     CheckpointDue,
     Checkpointed,
@@ -28,20 +32,18 @@ from tidegate_checkpointer.machine import (
     decide,
     evolve,
 )
-from tidegate_checkpointer.proposal_file_cleanup import DAY_MS, sweep
 from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_checkpointer.summary_writers import (
     write_checkpoint,
     write_checksum,
     write_compaction,
 )
-from tidegate_checkpointer.table_states import settle
-from tidegate_checkpointer.table_turns import PASS_S, SHORT_S, TableTurns
+from tidegate_checkpointer.table_turns import PASS_S, SHORT_S, TableTurns, settle
 from tidegate_checkpointer.table_view import BYTES_PER_S, TableView, view_from_log
 from tidegate_delta.checkpoints.checkpoint_state import CheckpointState
 from tidegate_delta.errors import BrokenLog
 from tidegate_delta.log.commit import sha256
-from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_delta.log.file_names import STAGED_FOLDER, commit_name, in_log, staged_version
 from tidegate_delta.properties.table_properties import checkpoint_interval
 from tidegate_messages.published_records import CommitRecord, TableRecord
 from tidegate_runtime.failpoints import reach
@@ -50,8 +52,9 @@ from tidegate_runtime.kafka.client_protocols import Bus
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.service.runner import Running
+from tidegate_runtime.storage.log_store import FileStat, LogStore
 from tidegate_runtime.storage.open_store import open_store
-from tidegate_runtime.table_io.checkpoint_presence import whole_checkpoint
+from tidegate_runtime.table_io.checkpoint_reader import whole_checkpoint
 from tidegate_runtime.table_io.checkpoint_writer import (
     WrittenCheckpoint,
     hinted_version,
@@ -60,6 +63,37 @@ from tidegate_runtime.table_io.checkpoint_writer import (
 )
 from tidegate_runtime.table_io.open_table import head_version
 from tidegate_runtime.table_registry import read_registry
+
+CLAIM_FOLDER: Final = "_tidegate/proposals"
+DAY_MS: Final = 24 * 60 * 60 * 1000
+"""Added to the retention of proposals, because clocks differ."""
+
+
+def sweep_proposal_files(store: LogStore, head: int, before_ms: int) -> int:
+    """Delete files of proposals that were last modified before a time; return how many.
+
+    `head` is a version that is in the log.
+    Units: `before_ms` is a Unix time.
+    Raises: Unavailable.
+    """
+    expired = [
+        stat.path
+        for folder in (CLAIM_FOLDER, in_log(STAGED_FOLDER))
+        for stat in store.list_from(folder, "")
+        if stat.modified_ms < before_ms and _is_left_over(stat, head)
+    ]
+    for path in expired:
+        store.delete(path)
+    return len(expired)
+
+
+def _is_left_over(stat: FileStat, head: int) -> bool:
+    folder, _, name = stat.path.rpartition("/")
+    if folder == CLAIM_FOLDER:
+        return name.endswith(".ndjson")
+    version = staged_version(name)
+    return version is not None and version <= head
+
 
 FAILPOINTS: Final = (
     "checkpointer.before_put",
@@ -214,7 +248,7 @@ class Checkpointer:
             return
         self._swept_s[table.id] = now_s
         before_ms = self._running.clock.now_ms() - self._kept_ms
-        if swept := sweep(view.store, view.head, before_ms):
+        if swept := sweep_proposal_files(view.store, view.head, before_ms):
             log_event(_log, "swept", table=table.name, files=swept)
 
     def _due(self, table: _Table, view: TableView) -> Iterator[_Work]:

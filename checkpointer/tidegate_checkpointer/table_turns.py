@@ -3,14 +3,18 @@
 Work that is short is done with the notification that brings it. What takes longer waits, and the
 table goes first whose readers have lost the most by waiting. So a large table never holds a small
 one. A table whose turns are long rests between them as long as they took.
+
+Which tables keep their state in memory, within a limit for all of them together.
 """
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 from uuid import UUID
 
+from tidegate_checkpointer.table_view import TableView
 from tidegate_runtime.clock import Clock
 
 SHORT_S: Final = 0.2
@@ -86,3 +90,26 @@ class TableTurns:
 
     def _rests(self, table: UUID, now_s: float) -> bool:
         return now_s < self._rest_until_s.get(table, -inf)
+
+
+def settle(views: Sequence[TableView], bytes_max: int) -> None:
+    """Drop the states of some tables, so that those of the others fit into a limit.
+
+    Those go first whose memory spares the least time: what it takes to read them again, over how
+    long they have not been used.
+    """
+    now_s = time.monotonic()
+    warm_views = [(view, state.size_bytes) for view in views if (state := view.warm) is not None]
+    total = sum(size for _, size in warm_views)
+    if total <= bytes_max:
+        return
+    for view, size in sorted(warm_views, key=lambda pair: _spared(pair[0], pair[1], now_s)):
+        view.warm = None
+        total -= size
+        if total <= bytes_max:
+            return
+
+
+def _spared(view: TableView, size_bytes: int, now_s: float) -> float:
+    """Return how much time a byte of a table's state spares."""
+    return view.load_s / max(now_s - view.used_s, 1.0) / max(size_bytes, 1)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tidegate_checkpointer.machine import SummaryState
-from tidegate_checkpointer.supported_tables import check_checkpointable
+from tidegate_checkpointer.summary_writers import check_checkpointable
 from tidegate_delta.checkpoints import last_checkpoint
 from tidegate_delta.checkpoints.checkpoint_state import CheckpointState
 from tidegate_delta.checkpoints.log_compaction import compact_contents
@@ -27,11 +27,10 @@ from tidegate_delta.log.file_names import (
 )
 from tidegate_delta.log.log_segment import complete_checkpoints
 from tidegate_runtime.storage.log_store import LogStore
-from tidegate_runtime.table_io.checkpoint_presence import whole_checkpoint
-from tidegate_runtime.table_io.checkpoint_state_reader import follow, load_state
-from tidegate_runtime.table_io.checksum_verification import stated_checksum
+from tidegate_runtime.table_io.checkpoint_reader import whole_checkpoint
 from tidegate_runtime.table_io.log_reader import list_log, read_content
-from tidegate_runtime.table_io.open_table import open_keys
+from tidegate_runtime.table_io.open_table import open_keys, stated_checksum
+from tidegate_runtime.table_io.stored_checkpoint import follow, load_state
 
 KEPT_BYTES_MAX: Final = 32 << 20
 """Bytes of a table's commits that are kept for its next log compaction."""

@@ -10,7 +10,7 @@ from tidegate_committer.loop.service import CommitterLoop, serve
 from tidegate_committer.settings import CommitterSettings
 from tidegate_committer.store_executor import StoreThreads
 from tidegate_committer.store_reads.early_stores import open_early
-from tidegate_runtime.cli.service_command import service_app
+from tidegate_runtime.cli.command import service_app
 from tidegate_runtime.clock import SystemClock, new_id
 from tidegate_runtime.gc_control import GarbageSweeper
 from tidegate_runtime.kafka.confluent_bus import KafkaBus

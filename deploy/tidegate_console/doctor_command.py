@@ -7,20 +7,12 @@ from typing import Annotated, Final
 
 import typer
 
-from tidegate_console.attention import attention
-from tidegate_console.doctor import (
-    clock_checks,
-    kafka_checks,
-    right_checks,
-    store_checks,
-    version_checks,
-)
+from tidegate_console.doctor import clock_checks, kafka_checks, store_checks, version_checks
 from tidegate_console.doctor.check import Check, Verdict
-from tidegate_console.overview import Overview, OverviewReader
+from tidegate_console.overview import Overview, OverviewReader, attention
 from tidegate_delta.errors import TidegateError, Unavailable
-from tidegate_messages.rights import Role
-from tidegate_runtime.cli.command import OUT, Json, command
-from tidegate_runtime.cli.console import printable
+from tidegate_messages.topics import Role
+from tidegate_runtime.cli.command import OUT, Json, command, printable
 from tidegate_runtime.service.runner import EXIT_FIX, EXIT_RETRY
 from tidegate_runtime.service.settings import ServiceSettings
 from tidegate_runtime.storage.open_store import canonical_root
@@ -118,7 +110,7 @@ def checks(
         try:
             yield from kafka_checks.cluster(settings.kafka)
             yield from kafka_checks.topics(settings.kafka)
-            yield from right_checks.rights(settings.kafka, role)
+            yield from kafka_checks.rights(settings.kafka, role)
             yield from version_checks.formats(settings.kafka)
             overview = OverviewReader(settings.kafka).read()
             yield from _running(overview)

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 import typer
 
-from tidegate_console.attention import Attention, attention
-from tidegate_console.overview import Overview, OverviewReader, ServiceState
+from tidegate_console.overview import Attention, Overview, OverviewReader, ServiceState, attention
 from tidegate_runtime.cli.command import Result, command
 from tidegate_runtime.clock import instant
 from tidegate_runtime.service.runner import EXIT_OK, EXIT_STOP

@@ -15,11 +15,19 @@ from deltalake import DeltaTable, QueryBuilder
 
 from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.file_names import LOG_FOLDER
-from tidegate_demo import proof_checks, topic_records
+from tidegate_demo import proof_checks
 from tidegate_demo import screen as show
-from tidegate_demo.flights_data import KEY, read_airlines, read_flights
 from tidegate_demo.spark_session import open_session
-from tidegate_demo.workload import DemoPaths, Workload, expected, prepare_input, together
+from tidegate_demo.workload import (
+    KEY,
+    DemoPaths,
+    Workload,
+    expected,
+    prepare_input,
+    read_airlines,
+    read_flights,
+    together,
+)
 from tidegate_local.child_processes import Child, Command
 from tidegate_local.local_stack import LocalStack
 from tidegate_messages import commit_provenance
@@ -116,7 +124,7 @@ class Scenario:
 
     def _batches(self) -> int:
         count = 0
-        for commit, _ in topic_records.commits(self._flights):
+        for commit, _ in proof_checks.commits(self._flights):
             provenance = commit_provenance.of(commit)
             accepted = provenance.accepted if provenance else ()
             count += sum(proposal.operation == _STREAMING for proposal in accepted)
@@ -129,7 +137,7 @@ class Scenario:
         """Return the version that each follower of each table has reached, and the table's head."""
         with Client(self._bus, self.stack.kafka.topics) as client:
             tables = client.tables()
-        published = topic_records.positions(self._bus, self.stack.kafka.topics)
+        published = proof_checks.positions(self._bus, self.stack.kafka.topics)
         lags: dict[str, tuple[int, int]] = {}
         for table, record in tables.items():
             store = open_store(record.table_root)
@@ -145,12 +153,12 @@ class Scenario:
         console = self.screen.console
         topics = self.stack.kafka.topics
         console.print()
-        console.print(show.proposals_table(topic_records.answered(self._bus, topics)))
-        history = [commit for commit, _ in topic_records.commits(self._flights)]
+        console.print(show.proposals_table(proof_checks.answered(self._bus, topics)))
+        history = [commit for commit, _ in proof_checks.commits(self._flights)]
         console.print(show.versions_table("flights", history))
         names = [Path(stat.path).name for stat in self._flights.list_from(LOG_FOLDER, "")]
         console.print(show.log_files_table(names))
-        self._events = list(topic_records.changes(self._bus, topics.changes("flights")))
+        self._events = list(proof_checks.changes(self._bus, topics.changes("flights")))
         console.print(show.changes_table(self._events, KEY))
         console.print(show.lag_table(self._lags()))
 
@@ -167,7 +175,7 @@ class Scenario:
         )
         yield proof_checks.same_rows("Spark reads the same rows", expected_rows, year.rows(), KEY)
         yield self._replay_check(expected_rows)
-        answered = topic_records.answered(self._bus, self.stack.kafka.topics)
+        answered = proof_checks.answered(self._bus, self.stack.kafka.topics)
         outcomes = [outcome for proposal in answered for outcome in proposal.outcomes]
         yield proof_checks.outcomes_agree([proposal.proposal for proposal in answered], outcomes)
 

@@ -11,8 +11,7 @@ from rich.table import Table
 
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import parse
-from tidegate_demo.proof_checks import ProofCheck
-from tidegate_demo.topic_records import AnsweredProposal
+from tidegate_demo.proof_checks import AnsweredProposal, ProofCheck
 from tidegate_messages import commit_provenance
 from tidegate_messages.outcome import Outcome
 from tidegate_runtime.clock import Clock

@@ -18,9 +18,17 @@ from tidegate_local.local_stack import (
     state_folder,
     stop_detached,
 )
-from tidegate_runtime.cli.command import OUT, Config, Result, Set, command, loaded, overrides
-from tidegate_runtime.cli.config_commands import kind_of
-from tidegate_runtime.cli.console import console
+from tidegate_runtime.cli.command import (
+    OUT,
+    Config,
+    Result,
+    Set,
+    command,
+    console,
+    loaded,
+    overrides,
+)
+from tidegate_runtime.cli.commands import kind_of
 from tidegate_runtime.service.settings import ServiceSettings
 
 ANY_LOCAL_ROOT: Final = "file:///"

@@ -15,8 +15,7 @@ from tidegate_delta.errors import (
     Unavailable,
 )
 from tidegate_messages.outcome import Outcome
-from tidegate_messages.proposal import AppTxn, Operation, Proposal
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.proposal import AppTxn, Operation, Proposal, ReadSet
 from tidegate_producers.cached_clients import client_for
 from tidegate_runtime.client.client import Client, Rejected, result
 from tidegate_runtime.client.proposal_drafts import Stamp, Target

@@ -7,7 +7,7 @@ from tidegate_messages.outcome import Outcome as Outcome
 from tidegate_messages.proposal import AppTxn as AppTxn
 from tidegate_messages.proposal import Operation as Operation
 from tidegate_messages.proposal import Proposal as Proposal
-from tidegate_messages.read_set import ReadSet as ReadSet
+from tidegate_messages.proposal import ReadSet as ReadSet
 from tidegate_producers.cached_clients import client_for as client_for
 from tidegate_producers.datasource import TidegateSource as TidegateSource
 from tidegate_producers.datasource import use_session as use_session

@@ -12,8 +12,7 @@ from tidegate_producers.options import TableLocation
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.clock import Clock, SystemClock
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
-from tidegate_runtime.kafka.security import credentials_digest
-from tidegate_runtime.kafka.settings import KafkaSettings
+from tidegate_runtime.kafka.settings import KafkaSettings, credentials_digest
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.storage.open_store import open_store
 

@@ -15,11 +15,11 @@ from typing import Any, Final, Literal, NoReturn, get_args
 from pydantic import ValidationError
 
 from tidegate_delta.errors import InvalidRequest, Misconfigured, UnsupportedFeature
-from tidegate_delta.properties.property_parsers import column_list
+from tidegate_delta.properties.property import column_list
 from tidegate_delta.schema.partition_values import parse
 from tidegate_delta.schema.types import TIMESTAMP
 from tidegate_messages.proposal import AppTxn, Isolation
-from tidegate_messages.trace_context import compose, is_traceparent
+from tidegate_messages.record_headers import compose_traceparent, is_traceparent
 from tidegate_runtime.client.client import TIMEOUT_S
 from tidegate_runtime.kafka.settings import KafkaSettings
 from tidegate_runtime.service.settings import ServiceSettings, load
@@ -596,7 +596,7 @@ def _traceparent(known_options: Mapping[str, str]) -> str | None:
     if text is not None and not is_traceparent(text):
         _refuse(
             f"option traceparent={text[:80]}: expected a W3C trace context, such as "
-            f"{compose(0xABC, 0xDEF, 1)}"
+            f"{compose_traceparent(0xABC, 0xDEF, 1)}"
         )
     return text
 

@@ -13,11 +13,11 @@ from pydantic import ValidationError
 
 from tidegate_delta.errors import MalformedRecord
 from tidegate_delta.value_limits import DEPTH_MAX, is_deeper, may_be_deep
-from tidegate_messages.change_signal import ChangeSignal
 from tidegate_messages.message import Message
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Proposal
 from tidegate_messages.published_records import (
+    ChangeSignal,
     CommitRecord,
     FollowerRecord,
     LeaseRecord,

@@ -13,11 +13,9 @@ import orjson
 from pydantic import JsonValue, NonNegativeInt, ValidationError
 
 from tidegate_delta.log.commit import Commit
-from tidegate_messages.identity_values import IdentityBlock, IdentityUsage
 from tidegate_messages.message import Message
 from tidegate_messages.outcome import Rejection
-from tidegate_messages.proposal import Sha256
-from tidegate_messages.row_mapping import RowMapping
+from tidegate_messages.proposal import IdentityBlock, IdentityUsage, RowMapping, Sha256
 
 
 class Accepted(Message):

@@ -1,17 +1,178 @@
-"""A proposal: a proposed commit and what its writer read. The record of the topic `proposals`."""
+"""A proposal: a proposed commit and what its writer read. The record of the topic `proposals`.
+
+The read set: what a writer read of the table to make its proposal.
+
+Predicates are trees of nodes with `op`, over physical column paths.
+
+| node | fields |
+|---|---|
+| `=` `!=` `<` `<=` `>` `>=` `<=>` | `column` (path), `value`, `type` |
+| `in` | `column`, `values`, `type` |
+| `is_null`, `is_not_null` | `column` |
+| `and`, `or` | `args` |
+| `not` | `arg` |
+| `true` | everything |
+| `opaque` | `columns`, `text`: what the grammar can't express; it matches everything |
+
+A row intent: rows that a proposal deletes from one live file, which stays.
+
+It names the rows, not the file's new deletion vector. So several writers can delete rows of one
+file at once, and the committer merges them into one vector.
+
+A row mapping: where the rows of the files that a compaction removes lie in its new files.
+
+With it, a delete of rows and a compaction of the same file can both commit, in either order.
+
+Values of identity columns: writers put them into files, the committer keeps them unique.
+
+A writer uses values beyond the column's high-water mark and declares them. Or it first leases a
+block of values, by a proposal of its own, and uses these in later files.
+"""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, InstanceOf, Strict, StringConstraints, model_validator
+from pydantic import (
+    Field,
+    InstanceOf,
+    JsonValue,
+    PositiveInt,
+    Strict,
+    StringConstraints,
+    model_validator,
+)
 
-from tidegate_messages.identity_values import LONG_MAX, IdentityDemand, IdentityUsage
-from tidegate_messages.message import Message
+from tidegate_messages.message import Count, Flag, HyphenatedUuid, JsonObject, Message, Whole
 from tidegate_messages.metadata_patch import MetadataPatch
-from tidegate_messages.read_set import ReadSet
-from tidegate_messages.row_intent import RowIntent
-from tidegate_messages.row_mapping import RowMapping
-from tidegate_messages.strict_types import Count, HyphenatedUuid, JsonObject, Whole
+
+Predicate = Mapping[str, JsonValue]
+
+
+class ReadSet(Message):
+    """What the proposal's rows depend on: files, predicates, applications and metadata domains.
+
+    A proposal without a read set counts as one that read the whole table. An empty read set says
+    that nothing was read. `delete_insensitive` says that each written row depends only on the row
+    that it replaces (a DELETE or UPDATE without sub-queries over the table), so that deletes of
+    other rows by other writers are no conflict.
+    """
+
+    whole_table: Flag = False
+    predicates: tuple[JsonObject, ...] = ()
+    files: tuple[str, ...] = ()
+    app_ids: tuple[str, ...] = ()
+    domains: tuple[str, ...] = ()
+    delete_insensitive: Flag = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row of the table was read."""
+        return not (self.whole_table or self.predicates or self.files)
+
+
+ROW_INTENT: Final = "dv_intent"
+"""The key of a row intent on its line of a claim check file."""
+
+Purpose = Literal["delete", "update"]
+
+
+class RowIntent(Message):
+    """Rows to delete from a file that stays.
+
+    `base` is the unique id of the deletion vector that the file had at `read_version`, absent if it
+    had none. `rows` is a deletion vector descriptor in Delta's form, inline or in a file below the
+    table root. It holds the rows to delete, without those that `base` holds. `num_records` is the
+    number of physical rows of the file. With `update` the proposal adds new images of these rows,
+    so no other proposal may have deleted them.
+    Spec: "Deletion Vector Descriptor Schema"
+    """
+
+    path: Annotated[str, StringConstraints(min_length=1)]
+    base: str | None = None
+    rows: Mapping[str, JsonValue]
+    num_records: Count
+    op: Purpose = "delete"
+
+
+FilePath = Annotated[str, StringConstraints(min_length=1)]
+
+
+class Source(Message):
+    """A removed file whose rows a new file holds, in their order, from row `offset` on.
+
+    `rows` is their number, without the rows in the deletion vector that the file had when it was
+    read. `base` is that vector, present if the file was removed with another one. The committer
+    sets it if rows were deleted after the compaction had read the file. Writers leave it out.
+    Spec: "Deletion Vector Descriptor Schema"
+    """
+
+    path: FilePath
+    offset: Count
+    rows: Count
+    base: Mapping[str, JsonValue] | None = None
+
+
+class RowMapping(Message):
+    """The sources of a new file at `path`, in the order of its rows, all of which they provide.
+
+    `keeps_row_ids` says that the file holds the ids of its rows in the columns of row tracking. A
+    table with row tracking requires it, else moved rows would get new ids.
+    Spec: "Row Tracking"
+    """
+
+    path: FilePath
+    sources: Annotated[tuple[Source, ...], Field(min_length=1)]
+    keeps_row_ids: Flag = False
+
+
+LONG_MIN: Final = -(2**63)
+LONG_MAX: Final = 2**63 - 1
+
+Long = Annotated[int, Strict(), Field(ge=LONG_MIN, le=LONG_MAX)]
+ColumnName = Annotated[str, StringConstraints(min_length=1, max_length=1_024)]
+
+
+class IdentityUsage(Message):
+    """The least and the greatest value of an identity column in the files of a proposal.
+
+    `column` is the physical name. `lease` is the id of the proposal that leased the block to which
+    the values belong. Without it they must lie beyond the column's high-water mark.
+    Spec: "Identity Columns"
+    """
+
+    column: ColumnName
+    low: Long
+    high: Long
+    lease: HyphenatedUuid | None = None
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> "IdentityUsage":
+        if self.low > self.high:
+            raise ValueError("`low` is greater than `high`")
+        return self
+
+
+class IdentityDemand(Message):
+    """A request to lease `count` values of an identity column, given by its physical name.
+
+    Spec: "Identity Columns"
+    """
+
+    column: ColumnName
+    count: Annotated[int, Strict(), Field(gt=0, le=LONG_MAX)]
+
+
+class IdentityBlock(Message):
+    """The values that a lease has reserved: `count` of them, `first`, `first + step`, ...
+
+    Spec: "Identity Columns"
+    """
+
+    column: ColumnName
+    first: Long
+    step: Long
+    count: PositiveInt
+
 
 ProposalKind = Literal[
     "commit", "cancel", "app_versions", "register", "halt", "reopen", "drop", "verbatim"

@@ -48,10 +48,9 @@ from tidegate_delta.schema.types import (
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.codec import encode, headers
-from tidegate_messages.proposal import Operation, Proposal
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.proposal import Operation, Proposal, ReadSet
 from tidegate_producers.parquet.file_rewrite import Rewriter
-from tidegate_producers.writing.constraint_attestation import in_table_already
+from tidegate_producers.writing.column_checks import in_table_already
 from tidegate_producers.writing.table_write import WriteRequest, stamp_for
 from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.clock import new_id

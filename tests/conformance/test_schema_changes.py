@@ -20,8 +20,12 @@ from tidegate_delta.schema.column_mapping_assignment import (
 from tidegate_delta.schema.field_paths import field_at, kind_at
 from tidegate_delta.schema.types import StructField, StructType, format_schema, parse_schema, walk
 from tidegate_delta.schema_evolution import alter_columns, evolve_on_write
-from tidegate_delta.schema_evolution.alter_columns import FIRST, LAST, FieldPosition
-from tidegate_delta.schema_evolution.replace_columns import replace_columns
+from tidegate_delta.schema_evolution.alter_columns import (
+    FIRST,
+    LAST,
+    FieldPosition,
+    replace_columns,
+)
 
 SEEN_MIN = 60
 """Fewest changes in the corpus; fewer mean that the corpus was not found."""

@@ -22,10 +22,9 @@ from tidegate_delta.snapshots.replay import LogPart, is_reconciled, read_part, r
 from tidegate_runtime.storage.local_store import LocalStore
 from tidegate_runtime.storage.log_store import LogStore, Put
 from tidegate_runtime.storage.open_store import open_store
-from tidegate_runtime.table_io.checksum_verification import stated_checksum
 from tidegate_runtime.table_io.data_file_reader import read_table
 from tidegate_runtime.table_io.deletion_vector_reader import read_vector
-from tidegate_runtime.table_io.open_table import open_snapshot, refresh
+from tidegate_runtime.table_io.open_table import open_snapshot, refresh, stated_checksum
 
 CONTRADICTING = {"tables/delta-rs/cdc_ict_table/_delta_log/00000000000000000001.crc"}
 """Checksums in the corpus that contradict a valid log."""

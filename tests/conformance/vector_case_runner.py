@@ -33,9 +33,7 @@ from tidegate_delta.log.commit import Commit, sha256
 from tidegate_delta.schema.partition_values import lacks_zone
 from tidegate_delta.schema.types import TIMESTAMP
 from tidegate_messages.codec import encode as to_value
-from tidegate_messages.identity_values import IdentityBlock, IdentityUsage
-from tidegate_messages.proposal import Operation, Proposal
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.proposal import IdentityBlock, IdentityUsage, Operation, Proposal, ReadSet
 
 _ID: Final = UUID(int=1)
 _ROOT: Final = "memory://judged/table"

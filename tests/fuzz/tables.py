@@ -38,9 +38,9 @@ from tidegate_producers.history.table_history import history
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.change_row_reader import read_changes
 from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_v2
-from tidegate_runtime.table_io.checksum_verification import checksum_contradiction
 from tidegate_runtime.table_io.data_file_reader import read_table
 from tidegate_runtime.table_io.open_table import (
+    checksum_contradiction,
     head_version,
     open_keys,
     open_snapshot,

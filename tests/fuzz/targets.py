@@ -29,13 +29,16 @@ from tidegate_delta.constraints.generated_columns import generated_columns
 from tidegate_delta.constraints.identity_columns import identity_columns
 from tidegate_delta.constraints.row_constraints import requirements
 from tidegate_delta.data_skipping.partition_predicates import evaluate, may_match_partition, prune
-from tidegate_delta.data_skipping.predicate_validation import wrong_with
+from tidegate_delta.data_skipping.predicate_tree import predicate_problem
 from tidegate_delta.definitions.definition import Definition
 from tidegate_delta.definitions.definition_changes import check_change
 from tidegate_delta.definitions.definition_checks import check_definition
-from tidegate_delta.deletion_vectors import descriptors, roaring_bitmap, z85
-from tidegate_delta.features.protocol_upgrades import minimum_protocol
-from tidegate_delta.features.supported_features import check_readable, check_writable
+from tidegate_delta.deletion_vectors import descriptors, roaring_bitmap
+from tidegate_delta.features.supported_features import (
+    check_readable,
+    check_writable,
+    minimum_protocol,
+)
 from tidegate_delta.log import file_paths
 from tidegate_delta.log.actions import DeletionVector, Metadata
 from tidegate_delta.log.commit import Commit
@@ -44,9 +47,8 @@ from tidegate_delta.properties import table_properties
 from tidegate_delta.schema import partition_values
 from tidegate_delta.schema.arrow_types import to_arrow
 from tidegate_delta.schema.types import format_schema, parse_schema, parse_type
-from tidegate_delta.snapshots.bulk_add_reader import BYTES_MIN
-from tidegate_delta.snapshots.replay import is_reconciled, read_part, read_parts
-from tidegate_messages import codec, commit_provenance, stream_position, trace_context
+from tidegate_delta.snapshots.replay import BYTES_MIN, is_reconciled, read_part, read_parts
+from tidegate_messages import codec, commit_provenance, record_headers, stream_position
 from tidegate_runtime.table_io.data_file_reader import read_table
 from tidegate_runtime.table_io.open_table import open_snapshot
 from tidegate_runtime.table_io.table_files import open_table_file
@@ -211,7 +213,7 @@ def predicates(data: bytes) -> None:
         tree = orjson.loads(data)
     except orjson.JSONDecodeError:
         return
-    if wrong_with([tree], 1_000) is not None:
+    if predicate_problem([tree], 1_000) is not None:
         return
     about = Metadata.model_validate(metadata(["p"])["metaData"])
     result = parse_schema(about.schema_string)
@@ -229,7 +231,7 @@ def vectors(data: bytes) -> None:
     if result is not None and len(result.blocks) < 64:
         assert roaring_bitmap.decode(roaring_bitmap.encode(result)) == result
     text = text_of(data)
-    promised(z85.decode, text)
+    promised(descriptors.z85_decode, text)
     for kind in ("i", "u", "p", text[:1] or "x"):
         vector = DeletionVector(
             storage_type=kind, path_or_inline_dv=text, size_in_bytes=len(data), cardinality=1
@@ -283,7 +285,7 @@ def records(data: bytes) -> None:
             codec.headers(result)
     allowed(stream_position.decode, data, UUID(int=1))
     stream_position.positions_of({data: data, b"00000000-0000-0000-0000-000000000001": data})
-    trace_context.passed_on([(trace_context.TRACEPARENT, data), (text_of(data), data)])
+    record_headers.passed_on([(record_headers.TRACEPARENT, data), (text_of(data), data)])
     read_record(data, 0, Policy())
 
 

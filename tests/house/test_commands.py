@@ -15,7 +15,7 @@ from typer.main import get_command
 from bench.__main__ import app as bench
 from tests.house import tree
 from tidegate_runtime.cli import main
-from tidegate_runtime.cli.command_plugins import GROUP
+from tidegate_runtime.cli.command import GROUP
 from tidegate_runtime.cli.main import command_for
 
 DOCUMENTS = sorted(name for name in tree.files() if name.endswith(".md"))

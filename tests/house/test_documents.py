@@ -19,8 +19,7 @@ from tidegate_committer.intake import refusals
 from tidegate_delta.features.supported_features import FEATURES, Feature
 from tidegate_messages.codec import FORMATS
 from tidegate_messages.json_schemas import schema_name
-from tidegate_messages.rights import EVERYBODY, RIGHTS
-from tidegate_messages.topics import Topics
+from tidegate_messages.topics import EVERYBODY, RIGHTS, Topics
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.service.settings import ServiceSettings
 

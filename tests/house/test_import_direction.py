@@ -65,7 +65,7 @@ ROOMS: Final = {
     ),
     "tidegate_console": (
         "overview",
-        "attention doctor",
+        "doctor",
         "status_command doctor_command",
         "web",
     ),

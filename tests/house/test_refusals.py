@@ -24,7 +24,7 @@ SETTLING = (
 
 
 DOORS_THAT_LOG = (
-    *("service/health", "kafka/librdkafka_logs", "kafka/replies"),
+    *("service/health", "kafka/librdkafka", "kafka/producer"),
     *("storage/object_store", "storage/s3_bucket", "table_registry", "service/runner"),
 )
 """Runtime files whose log lines appear in the committer's log."""
@@ -133,7 +133,7 @@ def test_the_manual_explains_every_event_of_the_services_that_follow() -> None:
     sources = [name for name in tree.python_files(tests=False) if not name.startswith("committer/")]
     dependencies = {
         f"runtime/tidegate_runtime/{name}.py"
-        for name in ("service/health", "kafka/librdkafka_logs", "kafka/replies", "service/runner")
+        for name in ("service/health", "kafka/librdkafka", "kafka/producer", "service/runner")
     }
     result = events(name for name in sources if name not in dependencies)
     assert {"set_aside", "took_over", "compacted"} <= result

@@ -11,9 +11,8 @@ from pathlib import Path
 from tests.integration.proposers import CLOCK, write_file
 from tidegate_delta.log.actions import Add
 from tidegate_messages.outcome import Outcome
-from tidegate_messages.proposal import Proposal
+from tidegate_messages.proposal import Proposal, ReadSet
 from tidegate_messages.published_records import TableRecord
-from tidegate_messages.read_set import ReadSet
 from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.clock import new_id

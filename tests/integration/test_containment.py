@@ -13,8 +13,7 @@ from tests.integration.test_producer_cli import Terminal
 from tidegate_delta.log.file_names import checksum_name
 from tidegate_local.child_processes import ServiceProcess
 from tidegate_messages.outcome import Outcome
-from tidegate_messages.proposal import Operation, Proposal
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.proposal import Operation, Proposal, ReadSet
 from tidegate_producers.cli import table_commands
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.failpoints import RAISE

@@ -37,8 +37,8 @@ from tidegate_producers.writing.table_registration import register
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.followers.faust_app import for_faust
 from tidegate_runtime.kafka.client_protocols import TopicPartition
+from tidegate_runtime.kafka.cluster_state import login_error
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
-from tidegate_runtime.kafka.connection_check import login_error
 from tidegate_runtime.kafka.settings import KafkaSettings
 from tidegate_runtime.kafka.topic_admin import create_topics, missing_topics
 

@@ -13,8 +13,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from tests.integration.conftest import Line
-from tidegate_messages.proposal import Operation, Proposal
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.proposal import Operation, Proposal, ReadSet
 from tidegate_producers.cli import proposal_commands, table_commands
 from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.client.client import Client

@@ -18,11 +18,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 
 from tests.integration.conftest import Line, free_port
 from tests.integration.test_checkpointer import wait_until
-from tidegate_console.doctor import right_checks
+from tidegate_console.doctor import kafka_checks
 from tidegate_delta.errors import Misconfigured
 from tidegate_local.embedded_kafka import HOST, EmbeddedKafka
-from tidegate_messages.rights import Role
-from tidegate_messages.topics import Topic
+from tidegate_messages.topics import Role, Topic
 from tidegate_producers.options import TableLocation
 from tidegate_producers.writing.table_registration import halt, register, reopen
 from tidegate_runtime.client.client import Client
@@ -144,7 +143,7 @@ def test_only_who_may_write_admin_halts_a_table(guarded: GuardedKafka, tmp_path:
 
 def lacking(kafka: KafkaSettings, who: str, role: Role) -> set[str]:
     """Return the topics and groups on which a principal lacks a right that a role needs."""
-    checks = right_checks.rights(secured(kafka, who), role)
+    checks = kafka_checks.rights(secured(kafka, who), role)
     return {check.found.split()[-1] for check in checks if check.verdict == "wrong"}
 
 

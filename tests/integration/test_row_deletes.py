@@ -19,8 +19,7 @@ from tidegate_delta.schema.arrow_types import from_arrow
 from tidegate_delta.schema.types import format_schema
 from tidegate_messages.outcome import Outcome
 from tidegate_producers.options import TableLocation, for_writing
-from tidegate_producers.parquet.file_compaction import Compacted
-from tidegate_producers.parquet.file_rewrite import Rewriter, Rewritten
+from tidegate_producers.parquet.file_rewrite import Compacted, Rewriter, Rewritten
 from tidegate_producers.writing.optimize import (
     Bin,
     Compacting,

@@ -44,7 +44,7 @@ sys.exit(run(serve, "program", ServiceSettings()))
 ASKING = """
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from tidegate_runtime.cli.service_command import service_app
+from tidegate_runtime.cli.command import service_app
 from tidegate_runtime.service.settings import ServiceSettings
 
 def serve(settings, running):

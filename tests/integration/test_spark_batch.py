@@ -28,7 +28,7 @@ from tidegate_producers.options import for_writing
 from tidegate_producers.parquet.file_rewrite import Rewritten
 from tidegate_producers.table import Table
 from tidegate_producers.table.merge import may_read_a_table
-from tidegate_producers.table.rewrite_runner import SparkRunner
+from tidegate_producers.table.spark_jobs import SparkRunner
 from tidegate_producers.writing.row_delete import Rewriting, delete
 from tidegate_producers.writing.table_write import WriteRequest
 from tidegate_runtime.client.client import Client, Rejected

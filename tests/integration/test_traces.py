@@ -18,7 +18,7 @@ from tests.integration.conftest import Line
 from tests.integration.proposers import CLOCK, create_table, read_topic, write_file
 from tests.integration.test_cdc_publisher import wait_until
 from tidegate_messages.published_records import TableRecord
-from tidegate_messages.trace_context import traceparent_of
+from tidegate_messages.record_headers import traceparent_of
 from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.clock import new_id

@@ -11,7 +11,7 @@ from tests.integration.test_producer_cli import Terminal
 from tidegate_messages.published_records import LeaseRecord
 from tidegate_producers.cli import table_commands
 from tidegate_runtime.clock import SystemClock
-from tidegate_runtime.followers.retention_leases import give_back_lease, take_lease
+from tidegate_runtime.followers.version_gates import give_back_lease, take_lease
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 
 pytestmark = pytest.mark.broker

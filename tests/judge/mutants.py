@@ -28,13 +28,13 @@ from tests.judge.running import judged
 from tests.judge.surroundings import surroundings
 from tidegate_cdc_publisher.record_form import RecordForm
 from tidegate_delta.features import supported_features
-from tidegate_delta.schema import partitions
+from tidegate_delta.schema import partition_values
 from tidegate_delta.schema.types import parse_schema
 from tidegate_producers.datasource import TidegateSource, stream_source
 from tidegate_producers.table import clause_names, merge, new_rows, target_frame, update
 from tidegate_producers.writing import partial_overwrite
 from tidegate_runtime.conditions import sql_expression
-from tidegate_runtime.table_io import own_files
+from tidegate_runtime.table_io import table_files
 
 SEQUENCES_MAX: Final = 500
 SHOWN: Final = 2_000
@@ -76,7 +76,7 @@ class LogicalPartitionNames(_Source):
     @staticmethod
     @contextmanager
     def broken() -> Iterator[None]:
-        sound = partitions.partition_kinds
+        sound = partition_values.partition_kinds
 
         def by_name(metadata: Any) -> Mapping[str, Any]:
             return dict(zip(metadata.partition_columns, sound(metadata).values(), strict=True))
@@ -167,7 +167,7 @@ def words_of_sql_are_no_columns() -> Iterator[None]:
 @contextmanager
 def tables_below_are_orphans() -> Iterator[None]:
     """A vacuum takes the files of a table below for its own."""
-    with mock.patch.object(own_files, "without_tables", lambda files, _: files):
+    with mock.patch.object(table_files, "without_tables", lambda files, _: files):
         yield
 
 

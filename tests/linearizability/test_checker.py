@@ -13,7 +13,7 @@ from tests.linearizability.memory_run_record import account_of
 from tests.linearizability.rejection_check import LOST_TO
 from tests.linearizability.run_record import Account, Key, Rows, Table, Told
 from tidegate_committer.conflicts.conflict_rules import RULES
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.proposal import ReadSet
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,7 @@ from tests.builders import TABLE, Gate, add, create, proposal, remove
 from tests.linearizability.checker import explain
 from tests.linearizability.memory_run_record import account_of
 from tidegate_committer.settings import CommitterSection
-from tidegate_messages.proposal import Proposal
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.proposal import Proposal, ReadSet
 from tidegate_runtime.storage.local_store import LocalStore
 
 ROUNDS = 40

@@ -21,8 +21,7 @@ from tidegate_delta.deletion_vectors.descriptors import inline
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_delta.log.actions import Add
 from tidegate_delta.log.file_names import commit_name, in_log
-from tidegate_messages.proposal import Operation, Proposal
-from tidegate_messages.read_set import Predicate, ReadSet
+from tidegate_messages.proposal import Operation, Predicate, Proposal, ReadSet
 
 POLICY = Policy(weakest_isolation="SnapshotIsolation")
 PLAIN = builders.protocol()

@@ -8,8 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate_cdc_publisher.avro_columns import encode_columns, is_columnar
-from tidegate_cdc_publisher.avro_encoding import MANY_ROWS, avro_encoder
+from tidegate_cdc_publisher.avro_encoding import (
+    MANY_ROWS,
+    avro_encoder,
+    encode_columns,
+    is_columnar,
+)
 
 SCALARS: dict[str, st.SearchStrategy[Any]] = {
     "int8": st.integers(-(2**7), 2**7 - 1),

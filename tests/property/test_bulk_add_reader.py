@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate_delta.errors import BrokenLog
-from tidegate_delta.snapshots import bulk_add_reader
+from tidegate_delta.snapshots import replay
 from tidegate_delta.snapshots.file_action_columns import ADD_SCHEMA, KEY_SCHEMA
 from tidegate_delta.snapshots.replay import read_part, read_parts
 
@@ -90,7 +90,7 @@ def test_lines_read_together_say_what_each_says_by_itself(
 ) -> None:
     one_by_one = read(named, files)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bulk_add_reader, "BYTES_MIN", 1)
+        patch.setattr(replay, "BYTES_MIN", 1)
         assert read(named, files) == one_by_one
 
 
@@ -105,7 +105,7 @@ def test_damaged_lines_give_a_value_or_our_error(
         put = data.draw(st.sampled_from([b"", b"\n", b"}", b"\xff", b"\\ud800", b"{}", b"0"]))
         damaged.append((name, content[:at] + put + content[at + 1 :]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bulk_add_reader, "BYTES_MIN", 1)
+        patch.setattr(replay, "BYTES_MIN", 1)
         fast = read(damaged, ADD_SCHEMA)
     assert fast == read(damaged, ADD_SCHEMA)
 
@@ -116,7 +116,7 @@ def test_a_run_of_like_lines_is_read_by_columns() -> None:
         for at in range(2_000)
     )
 
-    tables = bulk_add_reader.read_runs([run, b"", run[: run.index(b"\n")]])
+    tables = replay.read_runs([run, b"", run[: run.index(b"\n")]])
 
     assert tables is not None
     assert [table.num_rows for table in tables] == [2_000, 0, 1]

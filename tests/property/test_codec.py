@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate_delta.errors import MalformedRecord
-from tidegate_messages.change_signal import ChangeSignal
 from tidegate_messages.codec import FORMATS, decode, encode, headers
 from tidegate_messages.message import Message
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Proposal
 from tidegate_messages.published_records import (
+    ChangeSignal,
     CommitRecord,
     FollowerRecord,
     LeaseRecord,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate_delta.data_skipping import columnar_pruning
+from tidegate_delta.data_skipping import file_pruning
 from tidegate_delta.data_skipping.file_pruning import prune
 from tidegate_delta.log.actions import Add, Metadata
 from tidegate_delta.snapshots.file_action_columns import adds_to_columns
@@ -117,5 +117,5 @@ def test_a_first_look_changes_nothing_of_what_is_pruned(
 ) -> None:
     exact = paths_kept(predicate, texts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columnar_pruning, "ROWS_MIN", 0)
+        patch.setattr(file_pruning, "ROWS_MIN", 0)
         assert paths_kept(predicate, texts) == exact

@@ -12,8 +12,7 @@ from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_reader import read_record
 from tidegate_committer.policy import Level, Policy
 from tidegate_committer.state.log_entry import Entry, entry_of
-from tidegate_messages.proposal import Proposal
-from tidegate_messages.read_set import Predicate, ReadSet
+from tidegate_messages.proposal import Predicate, Proposal, ReadSet
 
 PATHS = st.sampled_from([f"p={p}/{name}" for p in (1, 2) for name in "abc"])
 LEVELS: st.SearchStrategy[Level] = st.sampled_from(["Serializable", "WriteSerializable"])

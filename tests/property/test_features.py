@@ -10,24 +10,24 @@ from tests.definitions import a_field, metadata
 from tidegate_delta.definitions.definition import Definition
 from tidegate_delta.definitions.definition_changes import check_change
 from tidegate_delta.definitions.definition_checks import check_definition
-from tidegate_delta.definitions.drop_feature import Drop, drop_flaws, dropped
+from tidegate_delta.definitions.drop_feature import Drop, FeatureRemains, drop_flaws, dropped
 from tidegate_delta.definitions.feature_directives import (
     canonical_keys,
     is_directive,
     read_directives,
     without_instructions,
 )
-from tidegate_delta.definitions.feature_traces import FeatureRemains
 from tidegate_delta.definitions.resolve_definition import resolve_definition
 from tidegate_delta.errors import TidegateError
-from tidegate_delta.features.protocol_upgrades import (
+from tidegate_delta.features.supported_features import (
+    FEATURES,
+    closure,
     minimum_protocol,
     protocol_for,
     self_enabling_features,
     with_features,
     without_feature,
 )
-from tidegate_delta.features.supported_features import FEATURES, closure
 from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.log.protocol_versions import (
     canonical,
@@ -37,7 +37,7 @@ from tidegate_delta.log.protocol_versions import (
     shape_fault,
     supported_features,
 )
-from tidegate_delta.properties.property_parsers import column_list, interval_ms
+from tidegate_delta.properties.property import column_list, interval_ms
 from tidegate_delta.properties.table_properties import ALL, INSTRUCTIONS
 
 READING = sorted(name for name, row in FEATURES.items() if row.reader_writer)

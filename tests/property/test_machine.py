@@ -18,8 +18,7 @@ from tidegate_committer.policy import Policy
 from tidegate_committer.state.log_entry import entry_of
 from tidegate_committer.state.table_state import TableState
 from tidegate_delta.log.commit import Commit, sha256
-from tidegate_messages.proposal import Proposal
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.proposal import Proposal, ReadSet
 
 ORIGIN = EntryWriter(TABLE, "c/t/0", "tidegate/t/0", "Tidegate")
 POLICY = Policy(group_members_max=4)

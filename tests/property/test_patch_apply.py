@@ -22,8 +22,7 @@ from tidegate_delta.log.protocol_versions import supported_features
 from tidegate_delta.schema.column_mapping import ColumnMappingMode, mode_of
 from tidegate_delta.schema.column_mapping_assignment import largest_id, max_column_id
 from tidegate_delta.schema.types import parse_schema
-from tidegate_messages.metadata_patch import MetadataPatch, metadata_hash
-from tidegate_messages.patch_apply import applied
+from tidegate_messages.metadata_patch import MetadataPatch, applied_patch, metadata_hash
 
 READING = ("columnMapping", "typeWidening")
 PROTOCOL = Protocol(
@@ -89,7 +88,7 @@ TABLES = st.builds(table, st.sampled_from(["none", "name", "id"]), st.booleans()
 
 def after(patch: MetadataPatch, table_definition: Definition, number: int) -> Definition | None:
     try:
-        return applied(patch, table_definition, UUID(int=number))
+        return applied_patch(patch, table_definition, UUID(int=number))
     except TidegateError:
         return None
 

@@ -20,8 +20,7 @@ from tidegate_committer.settings import CommitterSection
 from tidegate_delta.deletion_vectors.descriptors import inline_rows
 from tidegate_delta.log.actions import DeletionVector
 from tidegate_messages.outcome import Outcome
-from tidegate_messages.proposal import Operation, Proposal
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.proposal import Operation, Proposal, ReadSet
 from tidegate_runtime.table_io.deletion_vector_reader import read_vector
 
 NAMES = ["deletionVectors"]

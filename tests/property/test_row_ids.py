@@ -20,8 +20,7 @@ from tidegate_committer.state.table_definition import TableDefinition
 from tidegate_committer.state.table_state import TableState, with_full_adds
 from tidegate_delta.features.row_tracking import high_water_mark
 from tidegate_delta.log.commit import Commit, sha256
-from tidegate_messages.proposal import Operation, Proposal
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.proposal import Operation, Proposal, ReadSet
 
 ORIGIN = EntryWriter(TABLE, "c/t/0", "tidegate/t/0", "Tidegate")
 TRACKED: Row = protocol(1, 7, writerFeatures=["domainMetadata", "rowTracking"])

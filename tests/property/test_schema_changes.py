@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tidegate_delta.constraints import row_constraints
 from tidegate_delta.errors import InvalidRequest, TidegateError
 from tidegate_delta.log.actions import Metadata, Protocol
-from tidegate_delta.properties import property_parsers
+from tidegate_delta.properties import property
 from tidegate_delta.schema.char_varchar import LengthLimit, limited, limits
 from tidegate_delta.schema.column_mapping import ColumnMappingMode, dropped, renamed, to_physical
 from tidegate_delta.schema.column_mapping_assignment import (
@@ -38,7 +38,7 @@ from tidegate_delta.schema.types import (
     parse_type,
 )
 from tidegate_delta.schema_evolution import alter_columns
-from tidegate_delta.schema_evolution.schema_merge import Merging, as_data, merged
+from tidegate_delta.schema_evolution.evolve_on_write import Merging, as_data, merged
 from tidegate_delta.schema_evolution.type_changes import changed, record
 
 ATOMS = ["byte", "short", "integer", "long", "float", "double", "date", "string", "void"]
@@ -360,4 +360,4 @@ def test_a_constraint_that_is_added_can_be_dropped(name: str, text: str) -> None
 @given(st.lists(st.lists(names, min_size=1, max_size=2), min_size=1, max_size=3))
 def test_columns_with_statistics_are_spelled_as_they_are_read(paths: list[list[str]]) -> None:
     text = ",".join(dotted(path) for path in paths)
-    assert property_parsers.column_list(text) == tuple(map(tuple, paths))
+    assert property.column_list(text) == tuple(map(tuple, paths))

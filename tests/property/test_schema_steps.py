@@ -41,7 +41,7 @@ from tidegate_delta.schema.field_paths import ELEMENT, VALUE, FieldPath
 from tidegate_delta.schema.types import parse_schema
 from tidegate_delta.schema_evolution import alter_columns
 from tidegate_delta.schema_evolution.alter_columns import FieldPosition
-from tidegate_delta.schema_evolution.schema_merge import as_data
+from tidegate_delta.schema_evolution.evolve_on_write import as_data
 
 REGISTERED: Final[tuple[Format, ...]] = ("avro", "json_schema_registry", "protobuf")
 INTEGERS: Final = ("byte", "short", "integer", "long")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate_committer.verbatim.verbatim_priority import (
+from tidegate_committer.verbatim.verbatim_validation import (
     AnsweredBytes,
     VerbatimPriority,
     after_answer,

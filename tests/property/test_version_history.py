@@ -23,7 +23,7 @@ from tidegate_committer.intake.proposal_reader import read_record
 from tidegate_committer.policy import Policy
 from tidegate_committer.state.table_state import TableState, narrowed
 from tidegate_committer.store_reads import recovery
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.proposal import ReadSet
 
 WINDOW = 3
 POLICY = Policy(window=WINDOW)

@@ -19,7 +19,7 @@ from tests.property.test_odd_proposals import ODD, altered, part, places, sample
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_reader import CLAIM_FOLDER, DeadLetter, read_record
 from tidegate_committer.policy import Policy
-from tidegate_delta.data_skipping.predicate_validation import wrong_with
+from tidegate_delta.data_skipping.predicate_tree import predicate_problem
 from tidegate_messages.json_schemas import schema_of
 from tidegate_messages.proposal import Proposal
 
@@ -108,7 +108,7 @@ def gate(body: object) -> tuple[str, str] | None:
     assert isinstance(read, Candidate)
     if read.flaw is not None:
         return read.flaw.rule, read.flaw.field or ""
-    wrong = wrong_with(read.reads.predicates, POLICY.predicate_nodes_max)
+    wrong = predicate_problem(read.reads.predicates, POLICY.predicate_nodes_max)
     return ("bad_predicate", f"reads.predicates[{wrong[0]}]") if wrong else None
 
 

@@ -48,8 +48,8 @@ from tidegate_committer.state.table_state import DecidedProposal, TableState
 from tidegate_committer.store_reads import recovery
 from tidegate_committer.store_reads.decision_reads import DecisionRead
 from tidegate_delta.errors import Unavailable
-from tidegate_messages.identity_values import IdentityUsage
 from tidegate_messages.outcome import Rejection
+from tidegate_messages.proposal import IdentityUsage
 from tidegate_messages.published_records import Ruling, TableRecord
 from tidegate_runtime.kafka.client_protocols import Offset
 from tidegate_runtime.storage.log_store import LogStore, Put, Turn, at_once

@@ -13,8 +13,7 @@ from tests import builders
 from tests.simulation.row_writers import added, exchange, intent, live_file, removal, with_rows
 from tests.simulation.run_state import Stage, respelt
 from tests.simulation.tables import TABLES, Table
-from tidegate_messages.proposal import Operation, Proposal
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.proposal import Operation, Proposal, ReadSet
 
 Row = dict[str, Any]
 

@@ -16,7 +16,7 @@ from tests.fakes.memory_store import MemoryStore
 from tidegate_delta.deletion_vectors.descriptors import in_file, inline
 from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap, of_rows
 from tidegate_delta.log.actions import DeletionVector
-from tidegate_messages.row_intent import RowIntent
+from tidegate_messages.proposal import RowIntent
 from tidegate_runtime.table_io.deletion_vector_reader import read_vector
 
 FEW: Final = 10

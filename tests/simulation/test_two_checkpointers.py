@@ -35,7 +35,7 @@ from tidegate_runtime.service.health import Health
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.storage.log_store import FileStat, IsWanted, LogStore, Put, Turn, at_once
 from tidegate_runtime.table_io import checkpoint_writer, stored_checkpoint
-from tidegate_runtime.table_io.checkpoint_presence import whole_checkpoint
+from tidegate_runtime.table_io.checkpoint_reader import whole_checkpoint
 from tidegate_runtime.table_io.checkpoint_writer import put_hint
 from tidegate_runtime.table_io.open_table import open_snapshot
 

@@ -1,29 +1,91 @@
 """`tidegate changes`: how far the change streams are, what is in one, and what is done with it.
 
 `list` and `tail` only read; the commands of `signal_commands` send signals to the publisher.
+
+A record of a change topic as a line for people, in whatever envelope and format it is.
 """
 
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
+import orjson
 import typer
 
 from tidegate_cdc_publisher.cli import replay_commands, signal_commands
-from tidegate_cdc_publisher.cli.change_lines import change_line
 from tidegate_cdc_publisher.cli.stream_place import CLIENT_ID, TableArgument, find_stream
+from tidegate_cdc_publisher.record_encoding import CONTENT_TYPES
+from tidegate_cdc_publisher.record_form import DELTA_FIELDS, FLAT_FIELDS, PayloadEncoder
+from tidegate_cdc_publisher.schema_markers import in_words
 from tidegate_cdc_publisher.settings import CdcSettings
 from tidegate_cdc_publisher.transactional_producer import read_positions
+from tidegate_delta.errors import InvalidRequest, Misconfigured
+from tidegate_messages.codec import encode
 from tidegate_runtime.cli.command import OUT, Json, Result, command
-from tidegate_runtime.client.change_stream import schema_change_of
+from tidegate_runtime.client.change_stream import payload_of, schema_change_of
 from tidegate_runtime.followers.quarantine import read_follower_state
-from tidegate_runtime.followers.retention_leases import read_leases
 from tidegate_runtime.followers.stream_status import as_data, statuses
 from tidegate_runtime.followers.stream_status import in_words as stream_in_words
+from tidegate_runtime.followers.version_gates import read_leases
 from tidegate_runtime.kafka.client_protocols import Bus, Offset, Record, TopicPartition
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.table_registry import read_registry
+
+_SCHEMA_ID_BYTES: Final = 5
+"""The size of what stands before a value whose schema is in a registry: a zero byte and an id."""
+
+
+def change_line(change: Record, registry: PayloadEncoder | None, *, as_json: bool) -> str:
+    """Return a change in a line: version and place in it, operation, row; or what a marker says.
+
+    Raises: Misconfigured, for a value that only a registry's schema explains, without a registry;
+    InvalidRequest (`NoChange`), for a record that no publisher wrote; as `PayloadEncoder.decoded`.
+    """
+    schema = schema_change_of(change)
+    if schema is not None:
+        steps_text = "; ".join(in_words(step) for step in schema.steps)
+        return encode(schema).decode() if as_json else f"{schema.version} schema: {steps_text}"
+    headers = dict(change.headers)
+    if change.value is None or not {"event_id", "op"} <= headers.keys():
+        raise InvalidRequest(
+            f"{change.at}, offset {change.offset}: no publisher of changes wrote this record; look "
+            "who else writes to the topic",
+            error_class="NoChange",
+        )
+    content = _json(change, headers.get("content-type"), registry)
+    if as_json:
+        return content.decode()
+    value = payload_of(content)
+    _, version, index = (headers["event_id"] or b"").decode().removesuffix(":before").split(":")
+    op = value.get("_change_type", (headers["op"] or b"").decode())
+    return f"{version}:{index.lstrip('ri')} {op} {orjson.dumps(_row(value)).decode()}"
+
+
+def _json(change: Record, content_type: bytes | None, registry: PayloadEncoder | None) -> bytes:
+    """Return a record's value as JSON."""
+    value = change.value or b""
+    if content_type == CONTENT_TYPES["json_schema_registry"]:
+        return value[_SCHEMA_ID_BYTES:]
+    if content_type not in (CONTENT_TYPES["avro"], CONTENT_TYPES["protobuf"]):
+        return value
+    if registry is None:
+        raise Misconfigured(
+            f"the values on {change.at.topic} are {content_type.decode()}, which is read with the "
+            "schemas in its registry: give the publisher's settings with --config, or "
+            "--set cdc.registry.url=URL"
+        )
+    return registry.decoded(value)
+
+
+def _row(value: dict[str, Any]) -> Any:
+    """Return the row of a change: the image after it, or the last one."""
+    for extra_fields in (FLAT_FIELDS, DELTA_FIELDS):
+        if value.keys() >= extra_fields.keys():
+            return {name: cell for name, cell in value.items() if name not in extra_fields}
+    after = value.get("after")
+    return value.get("before") if after is None else after
+
 
 QUIET_S: Final = 2.0
 """Silence after which a topic is read to its end: transaction markers take offsets, too."""

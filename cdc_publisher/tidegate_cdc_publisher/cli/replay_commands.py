@@ -21,7 +21,7 @@ from tidegate_messages.stream_position import position_of
 from tidegate_runtime.cli.command import OUT, Result, command
 from tidegate_runtime.client.change_stream import ChangeStream, TableCopy
 from tidegate_runtime.clock import SystemClock, new_id
-from tidegate_runtime.followers.retention_leases import give_back_lease, take_lease
+from tidegate_runtime.followers.version_gates import give_back_lease, take_lease
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.service.runner import EXIT_OK, EXIT_STOP

@@ -16,14 +16,13 @@ from tidegate_cdc_publisher.signals import SignalReader
 from tidegate_cdc_publisher.transactional_producer import read_positions
 from tidegate_delta.errors import InvalidRequest, MalformedRecord, Unavailable
 from tidegate_messages import codec
-from tidegate_messages.change_signal import ChangeSignal, SignalType
-from tidegate_messages.published_records import TableRecord
+from tidegate_messages.published_records import ChangeSignal, SignalType, TableRecord
 from tidegate_messages.stream_position import Position, position_of
 from tidegate_runtime.cli.command import OUT, Result, command
 from tidegate_runtime.clock import instant
 from tidegate_runtime.followers.quarantine import read_follower_state
-from tidegate_runtime.followers.retention_leases import read_leases
 from tidegate_runtime.followers.stream_status import in_words, statuses
+from tidegate_runtime.followers.version_gates import read_leases
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 

@@ -9,11 +9,12 @@ from tidegate_checkpointer.cli.followed_table import FollowedTable, TableUri, by
 from tidegate_checkpointer.machine import ChecksumDue, CompactionDue, Notice, decide
 from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_checkpointer.summary_writers import (
+    check_checkpointable,
+    wants_v2,
     write_checkpoint,
     write_checksum,
     write_compaction,
 )
-from tidegate_checkpointer.supported_tables import check_checkpointable, wants_v2
 from tidegate_checkpointer.table_view import TableView, view_from_log
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.file_names import checksum_name, compacted_name
@@ -21,10 +22,10 @@ from tidegate_delta.properties.table_properties import checkpoint_interval
 from tidegate_runtime.cli.command import Result, command
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.storage.log_store import LogStore
-from tidegate_runtime.table_io.checkpoint_presence import whole_checkpoint
-from tidegate_runtime.table_io.checkpoint_state_reader import load_state
+from tidegate_runtime.table_io.checkpoint_reader import whole_checkpoint
 from tidegate_runtime.table_io.checkpoint_writer import hinted_version, move_hint_forward
-from tidegate_runtime.table_io.checksum_verification import contradiction_of
+from tidegate_runtime.table_io.open_table import contradiction_of
+from tidegate_runtime.table_io.stored_checkpoint import load_state
 
 
 class Summary(StrEnum):

@@ -6,10 +6,15 @@ from typing import Annotated, Final
 import typer
 
 from tidegate_checkpointer.cli.followed_table import FollowedTable, TableUri, followed_table
-from tidegate_checkpointer.data_file_check import check_files
-from tidegate_checkpointer.finding import FOOTERS, CheckRequest, Finding
-from tidegate_checkpointer.log_check import check_log
-from tidegate_checkpointer.repair import remove_missing, repair_log
+from tidegate_checkpointer.fsck import (
+    FOOTERS,
+    CheckRequest,
+    Finding,
+    check_files,
+    check_log,
+    remove_missing,
+    repair_log,
+)
 from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.snapshots.snapshot import Snapshot

@@ -6,10 +6,10 @@ import pyarrow.compute as pc
 import typer
 
 from tidegate_checkpointer.cli.followed_table import TableUri, by_path
-from tidegate_checkpointer.data_file_check import listed_files, orphans
+from tidegate_checkpointer.fsck import listed_files, orphans
 from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_checkpointer.table_health import EDGES, MIB, Health, TableFacts, assess, histogram
-from tidegate_delta.checkpoints import deletion_vector_totals
+from tidegate_delta.checkpoints import file_totals
 from tidegate_delta.log.file_names import LogFileKind
 from tidegate_delta.properties.table_properties import checkpoint_interval, tombstone_retention_ms
 from tidegate_delta.snapshots.chunked_arrays import total
@@ -17,7 +17,7 @@ from tidegate_delta.snapshots.raw_stats import row_counts
 from tidegate_runtime.cli.command import Result, command
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.storage.log_store import LogStore
-from tidegate_runtime.table_io.checkpoint_presence import newest_whole_checkpoint
+from tidegate_runtime.table_io.checkpoint_reader import newest_whole_checkpoint
 from tidegate_runtime.table_io.log_reader import list_log
 from tidegate_runtime.table_io.open_table import open_snapshot
 
@@ -56,7 +56,7 @@ def facts_of(store: LogStore, now_ms: int | None) -> TableFacts:
         for file, stat in list_log(store, f"{checkpoint + 1:020d}")
         if file.kind is LogFileKind.COMMIT
     ]
-    deletions = deletion_vector_totals.of_files(snapshot.files)
+    deletions = file_totals.deletions_of_files(snapshot.files)
     rows = row_counts(snapshot.files)
     orphan_count, orphan_bytes = None, 0
     if now_ms is not None:

@@ -21,12 +21,11 @@ from tidegate_checkpointer.log_cleaner import (
 from tidegate_checkpointer.log_cleanup import CleanupPlan, Verdict
 from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_delta.errors import BrokenLog
-from tidegate_messages.version_gate import Gate
+from tidegate_messages.published_records import Gate
 from tidegate_runtime.cli.command import OUT, Json, Result, command, print_result
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.followers.version_gates import GateReader
-from tidegate_runtime.table_io.checksum_verification import checksum_contradiction
-from tidegate_runtime.table_io.open_table import open_keys, open_snapshot
+from tidegate_runtime.table_io.open_table import checksum_contradiction, open_keys, open_snapshot
 
 _SHOWN_MAX: Final = 20
 """Files shown of each reason; --json lists all."""

@@ -25,7 +25,7 @@ from tidegate_committer.intake.refusals import (
 from tidegate_committer.policy import LEVELS, STRICTNESS, Level, Policy
 from tidegate_committer.row_level.row_relocation import ids_left_behind
 from tidegate_committer.state.table_definition import TableDefinition
-from tidegate_delta.data_skipping.predicate_validation import wrong_with
+from tidegate_delta.data_skipping.predicate_tree import predicate_problem
 from tidegate_delta.log.actions import Add, Cdc, Metadata
 from tidegate_delta.schema import partition_value_checks
 from tidegate_messages.outcome import Rejection
@@ -168,7 +168,7 @@ def allowed_isolation(case: _Case) -> Rejection | None:
 def understood(case: _Case) -> Rejection | None:
     """The predicates are ones that this release understands."""
     predicates = case.candidate.reads.predicates
-    mistake = wrong_with(predicates, case.policy.predicate_nodes_max) if predicates else None
+    mistake = predicate_problem(predicates, case.policy.predicate_nodes_max) if predicates else None
     if mistake is not None:
         rule = TOO_LARGE if mistake.is_too_large else BAD_PREDICATE
         field, remedy = f"reads.predicates[{mistake.place}]", "use the grammar of read sets"

@@ -14,7 +14,7 @@ from tidegate_committer.intake.refusals import CDC_MODE, CHANGE_FILES, COLUMNS_A
 from tidegate_committer.state.table_definition import TableDefinition
 from tidegate_delta.log.actions import Add
 from tidegate_delta.schema.column_mapping import ColumnMappingMode, dropped, mode_of, renamed
-from tidegate_delta.schema.partitions import partition_of
+from tidegate_delta.schema.partition_values import partition_of
 from tidegate_messages.outcome import Rejection
 
 REWRITES: Final = frozenset({"DELETE", "UPDATE"})

@@ -30,7 +30,7 @@ from tidegate_committer.state.log_entry import Entry
 from tidegate_committer.state.table_definition import TableDefinition
 from tidegate_committer.state.table_state import TableState
 from tidegate_delta.definitions.definition_changes import check_change
-from tidegate_delta.definitions.feature_traces import FeatureRemains, traces
+from tidegate_delta.definitions.drop_feature import FeatureRemains, traces
 from tidegate_delta.features import row_tracking
 from tidegate_delta.features.supported_features import FEATURES
 from tidegate_delta.log.actions import Add

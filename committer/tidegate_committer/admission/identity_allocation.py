@@ -18,8 +18,8 @@ from tidegate_committer.intake.refusals import MALFORMED, TOO_LARGE, flaw
 from tidegate_delta.constraints.identity_columns import IdentityColumn, lease
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.actions import Add
-from tidegate_messages.identity_values import IdentityBlock, IdentityUsage
 from tidegate_messages.outcome import Rejection
+from tidegate_messages.proposal import IdentityBlock, IdentityUsage
 
 LEASE_VALUES_MAX: Final = 10**12
 """Most values of one lease. A column has 2^63, and leased values are never given out again."""

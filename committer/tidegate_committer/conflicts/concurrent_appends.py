@@ -19,7 +19,7 @@ from tidegate_delta.log.actions import Add, Metadata
 from tidegate_delta.schema.column_mapping import ColumnMappingMode, mode_of, physical_name
 from tidegate_delta.schema.field_paths import FieldPath
 from tidegate_delta.schema.types import StructType, parse_schema
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.proposal import ReadSet
 
 VERSIONS_MAX: Final = 64
 """Versions after the read version that are compared by statistics. Later ones are not, so that an

@@ -69,14 +69,16 @@ from tidegate_messages.metadata_patch import (
     DropColumn,
     MetadataPatch,
     PatchChange,
+    PatchedTable,
     RenameColumn,
     SetDefault,
     SetProperty,
     UnsetProperty,
+    applied_patch,
+    canonical_property,
     metadata_hash,
 )
 from tidegate_messages.outcome import Rejection
-from tidegate_messages.patch_apply import PatchedTable, applied, canonical_property
 
 
 def touches(patch: MetadataPatch, read: Definition) -> frozenset[MetadataTouch]:
@@ -193,7 +195,9 @@ def with_patch(
     assert patch is not None, "the proposal has a patch"
     try:
         before = table_definition.definition
-        after = applied(patch, before, candidate.id, physical_clustering_columns(state.domains))
+        after = applied_patch(
+            patch, before, candidate.id, physical_clustering_columns(state.domains)
+        )
         refuse(check_change(before, after), state.root)
     except (TidegateError, ValueError, RecursionError) as error:
         return _refusal(error)

@@ -30,7 +30,7 @@ from tidegate_delta.data_skipping.file_predicates import FileTest
 from tidegate_delta.data_skipping.partition_predicates import Predicate
 from tidegate_delta.features import row_tracking
 from tidegate_delta.log.actions import Add
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.proposal import ReadSet
 
 
 class PredicateScan:

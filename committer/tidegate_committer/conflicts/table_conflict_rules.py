@@ -13,8 +13,7 @@ from tidegate_committer.conflicts.rebase import Finding, RebaseState
 from tidegate_committer.state.log_entry import Entry
 from tidegate_committer.state.metadata_diff import in_common, touched
 from tidegate_delta.features import row_tracking
-from tidegate_delta.features.protocol_upgrades import interrupting_features
-from tidegate_delta.features.supported_features import FEATURES, Support
+from tidegate_delta.features.supported_features import FEATURES, Support, interrupting_features
 from tidegate_delta.log.protocol_versions import (
     reader_features,
     supported_features,

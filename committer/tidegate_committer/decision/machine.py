@@ -19,8 +19,7 @@ from tidegate_committer.policy import Policy
 from tidegate_committer.state.fetched_inputs import NOTHING, FetchedInputs
 from tidegate_committer.state.log_entry import Entry
 from tidegate_committer.state.table_state import TableState, advance
-from tidegate_committer.verbatim.verbatim_priority import AnsweredBytes
-from tidegate_committer.verbatim.verbatim_validation import VerbatimEntry
+from tidegate_committer.verbatim.verbatim_validation import AnsweredBytes, VerbatimEntry
 
 
 @dataclass(frozen=True)

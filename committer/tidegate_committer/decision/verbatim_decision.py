@@ -21,14 +21,12 @@ from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_actions import overfull
 from tidegate_committer.policy import Policy
 from tidegate_committer.state.table_state import TableState
-from tidegate_committer.verbatim.verbatim_priority import (
+from tidegate_committer.verbatim.verbatim_validation import (
     AnsweredBytes,
+    VerbatimEntry,
     VerbatimPriority,
     after_answer,
     after_native_group,
-)
-from tidegate_committer.verbatim.verbatim_validation import (
-    VerbatimEntry,
     parse_verbatim,
     wrong_bytes,
 )

@@ -16,9 +16,8 @@ from tidegate_delta.log.actions import Metadata, Protocol, Txn
 from tidegate_messages.codec import Headers
 from tidegate_messages.metadata_patch import MetadataPatch
 from tidegate_messages.outcome import Rejection
-from tidegate_messages.proposal import ClaimCheck, Proposal
-from tidegate_messages.read_set import ReadSet
-from tidegate_messages.reply_headers import NO_REPLY, ReplyRequest
+from tidegate_messages.proposal import ClaimCheck, Proposal, ReadSet
+from tidegate_messages.record_headers import NO_REPLY, ReplyRequest
 
 CHANGES_DATA = frozenset(
     {

@@ -12,7 +12,7 @@ from uuid import UUID
 from tidegate_committer.persistent_map import PersistentMap
 from tidegate_delta.constraints.identity_columns import IdentityColumn, Lease
 from tidegate_messages.commit_provenance import Accepted
-from tidegate_messages.identity_values import IdentityBlock, IdentityUsage
+from tidegate_messages.proposal import IdentityBlock, IdentityUsage
 
 Ranges = tuple[tuple[int, int], ...]
 """Ascending (lowest, highest) pairs with gaps between them."""

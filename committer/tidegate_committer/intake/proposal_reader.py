@@ -57,12 +57,16 @@ from tidegate_messages.codec import (
 from tidegate_messages.message import Message
 from tidegate_messages.metadata_patch import MetadataPatch
 from tidegate_messages.outcome import Rejection
-from tidegate_messages.proposal import ClaimCheck, Proposal, ProposalKind
-from tidegate_messages.read_set import ReadSet
-from tidegate_messages.reply_headers import reply_request
-from tidegate_messages.row_intent import ROW_INTENT, RowIntent
-from tidegate_messages.row_mapping import RowMapping
-from tidegate_messages.trace_context import passed_on
+from tidegate_messages.proposal import (
+    ROW_INTENT,
+    ClaimCheck,
+    Proposal,
+    ProposalKind,
+    ReadSet,
+    RowIntent,
+    RowMapping,
+)
+from tidegate_messages.record_headers import passed_on, reply_request
 
 _NAME_CHARS: Final = 64
 _OBJECTS: Final[Mapping[type[Message], tuple[str, ...]]] = {

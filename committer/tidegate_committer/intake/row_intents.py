@@ -26,9 +26,8 @@ from tidegate_delta.features.row_tracking import physical_records
 from tidegate_delta.log.actions import Add, DeletionVector, Remove
 from tidegate_delta.log.file_paths import encoded_path
 from tidegate_messages.commit_provenance import Provenance
+from tidegate_messages.proposal import RowIntent, RowMapping, Source
 from tidegate_messages.proposed_actions import RowsToDelete
-from tidegate_messages.row_intent import RowIntent
-from tidegate_messages.row_mapping import RowMapping, Source
 
 _SPELLING: Final = "write the vector as PROTOCOL.md spells a descriptor"
 

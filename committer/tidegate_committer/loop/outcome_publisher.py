@@ -26,10 +26,16 @@ from tidegate_messages.codec import encode, headers
 from tidegate_messages.commit_provenance import Accepted
 from tidegate_messages.outcome import Outcome, Rejection
 from tidegate_messages.published_records import CommitRecord, TableRecord
+from tidegate_messages.record_headers import (
+    NO_REPLY,
+    ReplyRequest,
+    passed_on,
+    reply_request,
+    trace_id,
+    traceparent_of,
+)
 from tidegate_messages.refusals import label_of
-from tidegate_messages.reply_headers import NO_REPLY, ReplyRequest, reply_request
 from tidegate_messages.topics import Topics
-from tidegate_messages.trace_context import passed_on, trace_id, traceparent_of
 from tidegate_runtime.clock import Clock
 from tidegate_runtime.containment import contained, reason_of
 from tidegate_runtime.kafka.client_protocols import (

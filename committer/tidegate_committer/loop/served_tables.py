@@ -21,8 +21,8 @@ from tidegate_runtime.containment import attempted
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.storage.open_store import UnavailableStore
 from tidegate_runtime.storage.root_paths import canonical_root
-from tidegate_runtime.storage.unavailable_store import UnavailableStore
 from tidegate_runtime.table_registry import RegistryReader
 
 _log = logging.getLogger(__name__)

@@ -50,7 +50,7 @@ from tidegate_committer.loop.table_cache import TableCache
 from tidegate_committer.state.table_state import TableState
 from tidegate_committer.store_reads.decision_reads import DecisionRead, needs_own_files
 from tidegate_committer.store_reads.table_loading import LoadedTable, read, read_unregistered
-from tidegate_committer.verbatim.verbatim_priority import VerbatimPriority
+from tidegate_committer.verbatim.verbatim_validation import VerbatimPriority
 from tidegate_messages.published_records import TableRecord
 from tidegate_runtime.containment import Faults
 from tidegate_runtime.kafka.client_protocols import Headers

@@ -23,8 +23,12 @@ from tidegate_committer.intake.proposal_actions import (
 from tidegate_committer.state.fetched_inputs import FetchedInputs
 from tidegate_committer.state.log_entry import Revision, revisions
 from tidegate_delta.deletion_vectors.descriptors import placed
-from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap
-from tidegate_delta.deletion_vectors.roaring_containers import BLOCK, Container, of_bits
+from tidegate_delta.deletion_vectors.roaring_bitmap import (
+    BLOCK,
+    Bitmap,
+    Container,
+    container_of_bits,
+)
 from tidegate_delta.features.row_tracking import physical_records
 from tidegate_delta.log.actions import Add, DeletionVector, Remove
 
@@ -67,7 +71,7 @@ class FileDeletes:
         """All deleted rows."""
         blocks: dict[int, Container] = dict(self._before.blocks)
         for block, deleted in self._touched.items():
-            container = of_bits(deleted.to_bytes(BLOCK // 8, "little"))
+            container = container_of_bits(deleted.to_bytes(BLOCK // 8, "little"))
             assert container is not None, "a touched block lost a row"
             blocks[block] = container
         return Bitmap(dict(sorted(blocks.items())))

@@ -30,7 +30,7 @@ from tidegate_delta.properties.table_properties import (
 )
 from tidegate_delta.schema.column_mapping import mode_of, physical_partition_columns, to_physical
 from tidegate_delta.schema.field_paths import FieldPath
-from tidegate_delta.schema.partitions import partition_kinds
+from tidegate_delta.schema.partition_values import partition_kinds
 from tidegate_delta.schema.type_widening import TYPE_CHANGES
 from tidegate_delta.schema.types import (
     VARIANT,

@@ -22,8 +22,7 @@ from fastapi.templating import Jinja2Templates
 from jinja2 import Environment, PackageLoader, select_autoescape
 from starlette.exceptions import HTTPException as StarletteException
 
-from tidegate_console.attention import attention
-from tidegate_console.overview import Overview
+from tidegate_console.overview import Overview, attention
 from tidegate_console.status_command import facts
 from tidegate_console.web import page_values
 from tidegate_console.web.overview_keeper import OverviewKeeper, OverviewReading

@@ -4,7 +4,7 @@ from importlib import import_module
 
 from tidegate_console.web.settings import ConsoleSettings
 from tidegate_delta.errors import Misconfigured
-from tidegate_runtime.cli.service_command import service_app
+from tidegate_runtime.cli.command import service_app
 from tidegate_runtime.service.runner import Running
 
 

@@ -9,8 +9,7 @@ from rich.table import Table
 from tidegate_messages.outcome import Outcome
 from tidegate_producers.cli.formatting import instant
 from tidegate_producers.history.outcome_explanation import Explanation, Overlap, Winner
-from tidegate_runtime.cli.command import OUT, Result
-from tidegate_runtime.cli.console import printable
+from tidegate_runtime.cli.command import OUT, Result, printable
 
 _WHOLE: Final = frozenset({"proposal", "winner"})
 """Columns of ids; they are never broken across lines, so that they can be copied."""

@@ -1,6 +1,9 @@
-"""`tidegate proposals`: list, show, cancel."""
+"""`tidegate proposals`: list, show, cancel.
 
-from collections.abc import Collection
+The refused proposals of a table, as `tidegate proposals list --refused` shows them.
+"""
+
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Final
 from uuid import UUID
@@ -10,10 +13,10 @@ import typer
 from tidegate_delta.errors import InvalidRequest, OutcomeUnknown, TidegateError
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Proposal
+from tidegate_messages.published_records import TableRecord
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.cli.formatting import instant, moment
 from tidegate_producers.cli.output import show, show_explanation, show_facts
-from tidegate_producers.cli.refusals import refusals_result
 from tidegate_producers.cli.table_place import Timeout, bus_of, client_of
 from tidegate_producers.explanation_search import (
     FoundProposal,
@@ -21,6 +24,7 @@ from tidegate_producers.explanation_search import (
     find_in_topics,
     not_found,
 )
+from tidegate_producers.history.log_search import RefusedProposal, by_rule, conflicts, with_winner
 from tidegate_producers.history.outcome_explanation import Explanation
 from tidegate_producers.history.outcome_log import (
     ProposalOutcomes,
@@ -28,12 +32,72 @@ from tidegate_producers.history.outcome_log import (
     last_proposals,
     last_refusals,
 )
-from tidegate_producers.history.refusal_history import conflicts, with_winner
 from tidegate_producers.options import TableLocation
 from tidegate_runtime.cli.command import OUT, Json, Result, command, print_result
 from tidegate_runtime.client.client import TIMEOUT_S, Client
 from tidegate_runtime.service.runner import EXIT_FIX, EXIT_OK, EXIT_RETRY
 from tidegate_runtime.service.settings import ServiceSettings
+
+
+def refusals_result(
+    table: TableRecord, refusals: Sequence[RefusedProposal], listed: Sequence[RefusedProposal]
+) -> Result:
+    """Return how many refusals there are by rule, and those that are listed, with winners."""
+    data = {
+        "table": table.name,
+        "root": table.table_root,
+        "rules": by_rule(refusals),
+        "conflicts": [_conflict_data(refusal) for refusal in listed],
+    }
+    if not refusals:
+        return Result(data, [f"nothing was refused lately at {table.name}"])
+    return Result(data, lambda: _print(refusals, listed))
+
+
+def _print(refusals: Sequence[RefusedProposal], listed: Sequence[RefusedProposal]) -> None:
+    show(("rule", "times"), list(by_rule(refusals).items()))
+    OUT.print()
+    titles = ("proposal", "time (UTC)", "status", "rule", "winner", "winner's", "about")
+    show(titles, [_conflict_row(refusal) for refusal in listed])
+    if older := len(refusals) - len(listed):
+        OUT.print(f"... and {older} older ones; --limit shows them")
+
+
+def _conflict_data(refusal: RefusedProposal) -> dict[str, Any]:
+    winner = refusal.winner
+    return {
+        "proposal": refusal.proposal_id,
+        "at": moment(refusal.at_ms),
+        "status": refusal.status,
+        "refusedIn": refusal.refused_in,
+        "rejection": refusal.rejection.model_dump(mode="json", exclude_none=True),
+        "winner": None
+        if winner is None
+        else {
+            "version": winner.version,
+            "operation": winner.operation,
+            "engineInfo": winner.engine_info,
+            "proposals": winner.proposals,
+        },
+    }
+
+
+def _conflict_row(refusal: RefusedProposal) -> tuple[object, ...]:
+    winner, rejection = refusal.winner, refusal.rejection
+    winner_text = f"{winner.operation} by {winner.engine_info}" if winner else ""
+    about = rejection.path or rejection.app_id or rejection.domain or rejection.field or ""
+    version = winner.version if winner else None
+    timestamp = instant(refusal.at_ms)
+    return (
+        refusal.proposal_id,
+        timestamp,
+        refusal.status,
+        rejection.rule,
+        version,
+        winner_text,
+        about,
+    )
+
 
 _TITLES: Final = {
     "proposal": "proposal",

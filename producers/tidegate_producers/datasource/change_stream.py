@@ -14,11 +14,9 @@ from tidegate_delta.log.commit import Commit
 from tidegate_delta.properties.table_properties import change_feed_enabled
 from tidegate_delta.schema.types import StructType
 from tidegate_producers.cached_clients import store_for
-from tidegate_producers.datasource.batch_reader import BIN_BYTES, shaped
-from tidegate_producers.datasource.change_reader import ChangeBin
+from tidegate_producers.datasource.batch_reader import BIN_BYTES, ChangeBin, shaped
 from tidegate_producers.datasource.plain_errors import plain_errors, plain_errors_of_rows
-from tidegate_producers.datasource.stream_reader import StreamReader
-from tidegate_producers.datasource.stream_source import Files, Position, StreamSource
+from tidegate_producers.datasource.stream_source import Files, Position, StreamReader, StreamSource
 from tidegate_producers.options import StreamReadOptions
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.change_row_reader import change_fields, read_change_file

@@ -14,16 +14,20 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
-from tidegate_producers.datasource.batch_reader import TableReader, open_view
+from tidegate_producers.datasource.batch_reader import (
+    ChangeReader,
+    TableReader,
+    open_view,
+    schema_of_changes,
+)
 from tidegate_producers.datasource.batch_writer import BatchWriter
-from tidegate_producers.datasource.change_reader import ChangeReader, schema_of_changes
 from tidegate_producers.datasource.change_stream import (
     ChangeStreamReader,
     newest_columns_of_changes,
 )
 from tidegate_producers.datasource.plain_errors import plain_errors
 from tidegate_producers.datasource.spark_schema import from_spark, to_spark
-from tidegate_producers.datasource.stream_reader import StreamReader
+from tidegate_producers.datasource.stream_source import StreamReader
 from tidegate_producers.datasource.stream_writer import StreamWriter
 from tidegate_producers.options import (
     for_changes,

@@ -11,8 +11,7 @@ from tidegate_delta.log.file_paths import canonical_path
 from tidegate_messages import commit_provenance
 from tidegate_messages.commit_provenance import Accepted, Provenance
 from tidegate_messages.outcome import Outcome, Rejection
-from tidegate_messages.proposal import Proposal
-from tidegate_messages.read_set import Predicate, ReadSet
+from tidegate_messages.proposal import Predicate, Proposal, ReadSet
 from tidegate_messages.refusals import REFUSALS, RefusalRule
 from tidegate_producers.history.log_search import LogMatch, matches_of
 from tidegate_producers.history.outcome_log import FoundLetter

@@ -1,4 +1,7 @@
-"""Encodes one data file: its layout, name, bytes and statistics."""
+"""Encodes one data file: its layout, name, bytes and statistics.
+
+The columns of a data file: names, field ids and shapes, as other engines expect them.
+"""
 
 import io
 from collections.abc import Mapping
@@ -20,17 +23,66 @@ from tidegate_delta.properties.table_properties import (
     row_id_column,
     stats_columns,
 )
+from tidegate_delta.schema.arrow_types import arrow_type
 from tidegate_delta.schema.char_varchar import limited
 from tidegate_delta.schema.column_mapping import (
     ColumnMappingMode,
+    field_id,
     mapped_paths,
     mode_of,
     physical_name,
     to_physical,
 )
 from tidegate_delta.schema.partition_values import folder
-from tidegate_delta.schema.types import LONG, STRING, StructField, StructType, parse_schema
-from tidegate_producers.parquet.parquet_schema import parquet_schema
+from tidegate_delta.schema.types import (
+    LONG,
+    STRING,
+    VARIANT,
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    parse_schema,
+)
+
+_FIELD_ID: Final = "PARQUET:field_id"
+_VARIANT: Final = pa.struct(
+    [pa.field(part.name, part.type, nullable=False) for part in arrow_type(VARIANT)]
+)
+"""Spark requires that neither part of a variant can be null."""
+
+
+def parquet_schema(schema: StructType, mode: ColumnMappingMode) -> pa.Schema:
+    """Return the Arrow schema by which a file with these columns is written.
+
+    Under column mapping each field has its physical name and its id, in both modes, as in files of
+    delta-spark.
+    """
+    return pa.schema([_field(field, mode) for field in schema.fields])
+
+
+def _field(field: StructField, mode: ColumnMappingMode) -> pa.Field:
+    number = None if mode is ColumnMappingMode.NONE else field_id(field)
+    metadata = None if number is None else {_FIELD_ID: str(number)}
+    kind = _type(field.kind, mode)
+    nullable = field.nullable or pa.types.is_null(kind)
+    return pa.field(physical_name(field, mode), kind, nullable, metadata)
+
+
+def _type(kind: DataType, mode: ColumnMappingMode) -> pa.DataType:
+    match kind:
+        case StructType():
+            return pa.struct([_field(field, mode) for field in kind.fields])
+        case ArrayType():
+            element = StructField("element", kind.element, kind.contains_null)
+            return pa.list_(_field(element, mode))
+        case MapType():
+            item = StructField("value", kind.value, kind.value_contains_null)
+            return pa.map_(_type(kind.key, mode), _field(item, mode))
+        case _:
+            return _VARIANT if kind == VARIANT else arrow_type(kind)
+
 
 CHANGE_TYPE: Final = "_change_type"
 """The column of change files that says what happened to a row, as readers get it."""

@@ -3,18 +3,20 @@
 A file that is copied is read twice if some rows match: first the condition's columns only, then
 all columns. If a deletion vector suffices, nothing is written. On a table with a change feed the
 deleted rows of copied files go into change files; copied rows keep their row ids.
+
+Writes the rows of several small files into one, file after file, each in its order.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate_delta.data_skipping.partition_predicates import Predicate, columns_of, evaluate
-from tidegate_delta.deletion_vectors import roaring_bitmap, z85
+from tidegate_delta.deletion_vectors import descriptors, roaring_bitmap
 from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap
 from tidegate_delta.log.actions import Add, Cdc, Metadata
 from tidegate_delta.properties.table_properties import change_feed_enabled
@@ -55,7 +57,11 @@ class Rewritten:
     def to_json(self) -> bytes:
         """Return the bytes that a task sends to the driver."""
         rows = [add.to_row() for add in self.adds]
-        marked = None if self.marked is None else z85.encode(roaring_bitmap.encode(self.marked))
+        marked = (
+            None
+            if self.marked is None
+            else descriptors.z85_encode(roaring_bitmap.encode(self.marked))
+        )
         changes = [change.to_row() for change in self.changes]
         values = [self.path, self.deleted_rows, self.copied_rows, rows, marked, changes]
         return orjson.dumps(values)
@@ -64,7 +70,7 @@ class Rewritten:
     def from_json(cls, content: bytes) -> Self:
         """Return the result that a task sent."""
         path, deleted, copied, rows, text, changes = orjson.loads(content)
-        marked = None if text is None else roaring_bitmap.decode(z85.decode(text))
+        marked = None if text is None else roaring_bitmap.decode(descriptors.z85_decode(text))
         adds = tuple(actions_of(rows))
         return cls(path, deleted, copied, adds, marked, tuple(changes_of(changes)))
 
@@ -203,3 +209,67 @@ def _as_deleted(rows: pa.Table) -> pa.Table:
 
 def _count(mask: pa.ChunkedArray) -> int:
     return int(pc.sum(mask).as_py() or 0)
+
+
+_UNBOUNDED: Final = 1 << 62
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """The result for one bin of files: the files that have its rows now, none if all were deleted.
+
+    `rows` says how many rows each old file had, in order, if one new file has them in that order.
+    """
+
+    rows: tuple[tuple[str, int], ...]
+    adds: tuple[Add, ...]
+
+    def to_json(self) -> bytes:
+        """Return the bytes that a task sends to the driver."""
+        return orjson.dumps([self.rows, [add.to_row() for add in self.adds]])
+
+    @classmethod
+    def from_json(cls, content: bytes) -> Self:
+        """Return the result that a task sent."""
+        rows, adds = orjson.loads(content)
+        counts = tuple((str(path), int(count)) for path, count in rows)
+        return cls(counts, tuple(actions_of(adds)))
+
+
+class Compactor:
+    """Compacts files of one table. The rows of a bin are in memory until its file is written.
+
+    `written` is the metadata by which the new files are written, if it is another.
+    """
+
+    def __init__(
+        self,
+        store: LogStore,
+        metadata: Metadata,
+        clock: Clock,
+        task: int = 0,
+        written: Metadata | None = None,
+    ) -> None:
+        self._store = store
+        self._metadata = metadata
+        by = written or metadata
+        self._layout = keeping_row_ids(as_it_is(layout_of(by)), by)
+        self._clock = clock
+        self._task = task
+
+    def compact(self, files: Sequence[Mapping[str, Any]]) -> Compacted:
+        """Write the rows of some files of one partition, given as rows of ADD_SCHEMA, into one.
+
+        Raises: BrokenLog (`DataFileMissing`, `DeletionVectorMissing`); Unavailable.
+        """
+        writer = FileWriter(self._store, self._layout, self._clock, self._task, _UNBOUNDED)
+        counts = []
+        for file in files:
+            count = 0
+            for rows in kept_rows(self._store, file, self._metadata, self._layout):
+                writer.write(rows)
+                count += rows.num_rows
+            counts.append((str(file["path"]), count))
+        written = writer.finish()
+        assert len(written) <= 1, "the files of a bin have the same partition values"
+        return Compacted(tuple(counts), tuple(written))

@@ -17,13 +17,13 @@ from tidegate_delta.log.actions import Metadata
 from tidegate_delta.schema.field_paths import same_name
 from tidegate_delta.schema.sql_column_references import names_column
 from tidegate_delta.schema.types import StructType as Fields
-from tidegate_messages.identity_values import IdentityBlock, IdentityDemand, IdentityUsage
+from tidegate_messages.proposal import IdentityBlock, IdentityDemand, IdentityUsage
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.datasource.spark_schema import from_spark
 from tidegate_producers.options import TableLocation
 from tidegate_producers.table.new_rows import checked
 from tidegate_producers.table.target_frame import quoted
-from tidegate_producers.writing.constraint_attestation import lease
+from tidegate_producers.writing.column_checks import lease
 from tidegate_producers.writing.table_write import WriteRequest, propose, stamp_for
 from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.client.client import Client

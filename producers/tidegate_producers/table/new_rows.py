@@ -17,8 +17,8 @@ from tidegate_delta.constraints.row_constraints import WriteRequirements
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.schema.field_paths import FieldPath, dotted, same_name
 from tidegate_producers.table.row_changes import ACTION, DELETED
+from tidegate_producers.table.spark_jobs import OVERFLOW, VIOLATED
 from tidegate_producers.table.target_frame import quoted
-from tidegate_producers.table.task_refusals import OVERFLOW, VIOLATED
 
 Expression = str | Column
 """SQL text or a Column."""

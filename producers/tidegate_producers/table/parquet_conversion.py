@@ -14,14 +14,13 @@ from tidegate_delta.log.file_paths import encode_path
 from tidegate_delta.schema import partition_values
 from tidegate_delta.schema.partition_values import NULL_FOLDER
 from tidegate_delta.schema.types import StructType, parse_schema
-from tidegate_delta.schema_evolution.schema_merge import Merging, merged
+from tidegate_delta.schema_evolution.evolve_on_write import Merging, merged
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Operation
 from tidegate_producers.cached_clients import client_for, store_for
 from tidegate_producers.options import WriteOptions
 from tidegate_producers.parquet.file_import import described
-from tidegate_producers.table.parallelism import tasks_at_once
-from tidegate_producers.table.task_refusals import naming_refusals, refusals_of_tasks
+from tidegate_producers.table.spark_jobs import naming_refusals, refusals_of_tasks, tasks_at_once
 from tidegate_producers.writing.table_write import (
     WriteRequest,
     creation,
@@ -30,7 +29,7 @@ from tidegate_producers.writing.table_write import (
 )
 from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.storage.log_store import FileStat, LogStore
-from tidegate_runtime.table_io.own_files import list_own_files
+from tidegate_runtime.table_io.table_files import list_own_files
 
 FILES_A_TASK: Final = 64
 

@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from tidegate_delta.deletion_vectors import roaring_bitmap, z85
+from tidegate_delta.deletion_vectors import descriptors, roaring_bitmap
 from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap
 from tidegate_delta.log.actions import Add, Cdc, Metadata
 from tidegate_producers.cached_clients import clock, store_for
@@ -23,9 +23,8 @@ from tidegate_producers.options import TableLocation
 from tidegate_producers.parquet.data_file_encoding import CHANGE_TYPE, FileLayout, of_changes
 from tidegate_producers.parquet.data_file_writer import FileWriter, actions_of, changes_of
 from tidegate_producers.parquet.file_rewrite import Rewriter, Rewritten
-from tidegate_producers.table.parallelism import tasks_at_once
+from tidegate_producers.table.spark_jobs import naming_refusals, tasks_at_once
 from tidegate_producers.table.target_frame import FILE, POSITION, ROW_ID, quoted
-from tidegate_producers.table.task_refusals import naming_refusals
 
 ACTION: Final = "__tidegate_action"
 """The column that says what happens to a row: one of DELETED, UPDATED and INSERTED."""
@@ -149,7 +148,9 @@ def _told(parts: Sequence[pa.RecordBatch]) -> list[list[Any]]:
         positions = row[f"{POSITION}_list"]
         marked = None
         if row[ACTION] != INSERTED:
-            marked = z85.encode(roaring_bitmap.encode(roaring_bitmap.of_rows(positions)))
+            marked = descriptors.z85_encode(
+                roaring_bitmap.encode(roaring_bitmap.of_rows(positions))
+            )
         summaries.append([row[FILE], row[ACTION], len(positions), marked])
     return summaries
 
@@ -162,7 +163,9 @@ def _together(tasks: Sequence[Sequence[Any]]) -> ChangedRows:
         for file, action, count, text in summaries:
             counts[action] = counts.get(action, 0) + count
             if text is not None:
-                marked.setdefault(file, []).append(roaring_bitmap.decode(z85.decode(text)))
+                marked.setdefault(file, []).append(
+                    roaring_bitmap.decode(descriptors.z85_decode(text))
+                )
             if action == UPDATED:
                 updated.add(file)
     return ChangedRows(
@@ -182,7 +185,7 @@ def copied_files(
 ) -> list[Rewritten]:
     """Copy the other rows of files that lose the rows at some positions, on the executors."""
     texts = [
-        (orjson.dumps([file, z85.encode(roaring_bitmap.encode(rows))]).decode(),)
+        (orjson.dumps([file, descriptors.z85_encode(roaring_bitmap.encode(rows))]).decode(),)
         for file, rows in files
     ]
     if not texts:
@@ -196,7 +199,7 @@ def copied_files(
             results = []
             for text in batch.column(0).to_pylist():
                 file, rows = orjson.loads(text)
-                positions = roaring_bitmap.decode(z85.decode(rows))
+                positions = roaring_bitmap.decode(descriptors.z85_decode(rows))
                 results.append(rewriter.copy_without(file, positions).to_json())
             yield pa.record_batch([pa.array(results, pa.binary())], names=["copied"])
 

@@ -48,9 +48,9 @@ from tidegate_producers.table.row_changes import (
     changed_rows,
     copied_files,
 )
+from tidegate_producers.table.spark_jobs import refusals_of_tasks
 from tidegate_producers.table.target_frame import ROW_ID, target_frame
-from tidegate_producers.table.task_refusals import refusals_of_tasks
-from tidegate_producers.writing.constraint_attestation import (
+from tidegate_producers.writing.column_checks import (
     Attestation,
     with_attestation,
 )

@@ -24,8 +24,8 @@ from tidegate_producers.datasource.spark_schema import from_spark, type_of
 from tidegate_producers.datasource.spark_tasks import query_of
 from tidegate_producers.history.table_history import HistoryEntry, history
 from tidegate_producers.options import WriteOptions, for_writing, time_ms
-from tidegate_producers.table.append import append
 from tidegate_producers.table.merge import MergeBuilder, may_read_a_table
+from tidegate_producers.table.new_files import append, overwriting
 from tidegate_producers.table.new_rows import Expression
 from tidegate_producers.table.optimize_builder import (
     METRICS,
@@ -33,10 +33,9 @@ from tidegate_producers.table.optimize_builder import (
     OptimizeBuilder,
     metrics_of,
 )
-from tidegate_producers.table.overwrite import overwriting
 from tidegate_producers.table.parquet_conversion import convert
-from tidegate_producers.table.rewrite_runner import SparkRunner
 from tidegate_producers.table.row_level_change import RowChange, change_rows
+from tidegate_producers.table.spark_jobs import SparkRunner
 from tidegate_producers.table.table_builder import (
     BuilderMode,
     TableBuilder,
@@ -48,8 +47,15 @@ from tidegate_producers.table.target_frame import quoted, table_frame
 from tidegate_producers.table.update import EVERY_ROW, deletion, updating
 from tidegate_producers.vacuum.vacuum import Claims, VacuumRequest, claims_on, survey, vacuum
 from tidegate_producers.writing import symlink_manifest
-from tidegate_producers.writing.add_constraint import add_constraint, drop_constraint
-from tidegate_producers.writing.alter_table import change, move, new_column, path_from, type_from
+from tidegate_producers.writing.alter_table import (
+    add_constraint,
+    change,
+    drop_constraint,
+    move,
+    new_column,
+    path_from,
+    type_from,
+)
 from tidegate_producers.writing.alter_table import replace as replace_all_columns
 from tidegate_producers.writing.clustering import cluster_by
 from tidegate_producers.writing.drop_feature import Dropping, drop_feature
@@ -64,8 +70,7 @@ from tidegate_producers.writing.shallow_clone import CloneRequest, clone
 from tidegate_producers.writing.table_write import WriteRequest, commit, creating, creation
 from tidegate_runtime.client.client import TABLE_EXISTS, Rejected
 from tidegate_runtime.clock import utc
-from tidegate_runtime.conditions.sql_condition import predicate_of, wider_predicate_of
-from tidegate_runtime.conditions.time_zones import in_zone
+from tidegate_runtime.conditions.sql_condition import in_zone, predicate_of, wider_predicate_of
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.table_io.open_table import head_version, open_keys, open_snapshot
 

@@ -18,11 +18,10 @@ from pyspark.sql.types import DoubleType, FloatType, IntegerType, LongType
 from pyspark.sql.types import StructField as SparkField
 from pyspark.sql.types import StructType as SparkSchema
 
-from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap
-from tidegate_delta.deletion_vectors.roaring_containers import BLOCK
+from tidegate_delta.deletion_vectors.roaring_bitmap import BLOCK, Bitmap
 from tidegate_delta.log.actions import Metadata
 from tidegate_delta.log.file_paths import canonical_path, is_absolute
-from tidegate_delta.schema import lenient_partition_values
+from tidegate_delta.schema import partition_values
 from tidegate_delta.schema import partition_values as partitions
 from tidegate_delta.schema.arrow_types import arrow_type
 from tidegate_delta.schema.char_varchar import TYPE_STRING
@@ -32,7 +31,7 @@ from tidegate_producers.cached_clients import store_for
 from tidegate_producers.datasource.spark_schema import arrow_of, to_spark
 from tidegate_producers.options import TableLocation
 from tidegate_producers.parquet.data_file_encoding import row_id_columns
-from tidegate_producers.table.parallelism import tasks_at_once
+from tidegate_producers.table.spark_jobs import tasks_at_once
 from tidegate_producers.writing.column_checks import as_nullable
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.storage.root_paths import decoded_root
@@ -291,7 +290,7 @@ def _partition_column(texts: Sequence[str | None], field: StructField) -> pa.Arr
         return partitions.column(texts, field.kind)
     except ValueError:
         values = [
-            None if text is None else lenient_partition_values.cast(text, field.kind)
+            None if text is None else partition_values.lenient_cast(text, field.kind)
             for text in texts
         ]
         return pa.array(values, arrow_type(field.kind))

@@ -14,15 +14,14 @@ from tidegate_delta.log.file_names import commit_name
 from tidegate_delta.schema.column_mapping import physical_partition_columns
 from tidegate_delta.snapshots.file_action_columns import DELETION_VECTOR
 from tidegate_delta.snapshots.replay import LogPart, read_part
-from tidegate_messages.proposal import Proposal
-from tidegate_messages.row_intent import ROW_INTENT
+from tidegate_messages.proposal import ROW_INTENT, Proposal
 from tidegate_producers.vacuum.vacuum_plan import FOUND_SCHEMA
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.log_reader import of_table, read_content
-from tidegate_runtime.table_io.own_files import list_own_files
-from tidegate_runtime.table_io.referenced_files import (
+from tidegate_runtime.table_io.table_files import (
     data_files,
     keys_below,
+    list_own_files,
     referenced,
     vector_files,
 )

@@ -20,9 +20,8 @@ from tidegate_delta.properties.table_properties import tombstone_retention_ms
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Operation
-from tidegate_messages.published_records import TableRecord
+from tidegate_messages.published_records import Gate, TableRecord
 from tidegate_messages.topics import Topics
-from tidegate_messages.version_gate import Gate
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.history.outcome_log import ProposalOutcomes, open_proposals
 from tidegate_producers.options import TableLocation
@@ -43,8 +42,7 @@ from tidegate_runtime.followers.version_gates import GateReader
 from tidegate_runtime.kafka.client_protocols import Bus
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.open_table import open_keys, open_snapshot
-from tidegate_runtime.table_io.own_files import named_by_tables_below, without_tables
-from tidegate_runtime.table_io.referenced_files import referenced
+from tidegate_runtime.table_io.table_files import named_by_tables_below, referenced, without_tables
 
 START: Final = "VACUUM START"
 HOUR_MS: Final = 60 * 60 * 1000

@@ -14,7 +14,7 @@ from tidegate_delta.features.clustering import (
     clustering_domain,
 )
 from tidegate_delta.log.actions import Action, DomainMetadata, Metadata
-from tidegate_delta.properties.property_parsers import column_list
+from tidegate_delta.properties.property import column_list
 from tidegate_delta.properties.table_properties import (
     FEATURE_PREFIX,
     num_indexed_columns,

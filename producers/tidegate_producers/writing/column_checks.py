@@ -2,16 +2,35 @@
 
 Names match without regard to case, as in Spark. A type fits another if each of its values can be
 converted to the other without loss: shorter integers, float to double, a decimal with fewer digits.
+
+Names and ids that a writer gives to columns: of column mapping, and of row tracking.
+
+Rows that a Python data source cannot write, because only Spark computes what they lack.
+
+`Table.append` writes them: there Spark evaluates what the table asks for.
+
+Statements that only a writer can make about its rows: the committer opens no data file.
 """
 
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import replace
-from typing import Final
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from uuid import UUID
 
 from tidegate_delta.constraints.column_defaults import CURRENT, EXISTS
-from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.constraints.row_constraints import expressions, hashes, requirements, unenforced
+from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
+from tidegate_delta.features import row_tracking
+from tidegate_delta.log.actions import Metadata, Protocol
+from tidegate_delta.properties.table_properties import (
+    change_feed_enabled,
+    row_commit_version_column,
+    row_id_column,
+)
+from tidegate_delta.schema.column_mapping_assignment import map_columns, physical_names
+from tidegate_delta.schema.field_paths import same_name
 from tidegate_delta.schema.types import (
     VOID,
     ArrayType,
@@ -23,6 +42,8 @@ from tidegate_delta.schema.types import (
     StructType,
     walk,
 )
+from tidegate_messages.proposal import CdcMode, IdentityDemand, IdentityUsage, Operation, Proposal
+from tidegate_runtime.client import proposal_drafts
 
 _ILLEGAL: Final = re.compile(r"[ ,;{}()\n\t=]")
 _WIDER: Final = {
@@ -286,3 +307,149 @@ def _nullable(kind: DataType) -> DataType:
 
 def _invalid(error_class: str, message: str) -> InvalidRequest:
     return InvalidRequest(f"{message}; nothing was proposed", error_class=error_class)
+
+
+_ROW_TRACKING: Final = (
+    (row_id_column, "_row-id-col-"),
+    (row_commit_version_column, "_row-commit-version-col-"),
+)
+
+
+def assigned(
+    before: Metadata | None,
+    after: Metadata,
+    new_id: Callable[[], UUID],
+    *,
+    overwrites: bool = False,
+) -> Metadata:
+    """Return new metadata whose columns have what column mapping and row tracking ask for.
+
+    `before` is None for a new table; `overwrites` says that all files are replaced.
+    Raises: InvalidRequest, for a name or a change of mode that the mapping does not allow.
+    """
+    names = physical_names(iter(new_id, None))
+    mapped = map_columns(before, after, names, overwrites=overwrites)
+    if not row_tracking.is_enabled(mapped):
+        return mapped
+    # Files of older versions keep the names that they have.
+    configured = {
+        column.key: text for column, _ in _ROW_TRACKING if before and (text := column(before))
+    }
+    mapped = mapped.with_(configuration={**mapped.configuration, **configured})
+    configured = row_columns(mapped, new_id)
+    return mapped.with_(configuration={**mapped.configuration, **configured})
+
+
+def row_columns(metadata: Metadata, new_id: Callable[[], UUID]) -> dict[str, str]:
+    """Return the properties that name the columns in which moved rows keep their ids, as far as
+    none does yet.
+    """
+    return {
+        column.key: f"{prefix}{new_id()}"
+        for column, prefix in _ROW_TRACKING
+        if not column(metadata)
+    }
+
+
+def check_new_rows(
+    protocol: Protocol,
+    metadata: Metadata,
+    root: str,
+    enforced: Collection[str] = (),
+    given_columns: Collection[str] = (),
+) -> None:
+    """Refuse rows that lack defaults, constraints or identity values, which a data source cannot
+    compute.
+
+    `enforced` are the hashes of constraints that the caller has evaluated, `given_columns`
+    its columns.
+    Raises: UnsupportedFeature, naming the column or constraint.
+    """
+    required = requirements(metadata, protocol)
+    numbered = [
+        identity.column
+        for identity in required.identities
+        if not (
+            identity.allows_explicit
+            and any(same_name(identity.column, name) for name in given_columns)
+        )
+    ]
+    if numbered:
+        raise UnsupportedFeature(
+            f"{root} has the identity column {numbered[0]!r}, whose values this writer does not "
+            "give out: write with Table.append, which does; nothing was proposed",
+            feature="identityColumns",
+        )
+    lacks = [
+        column_default
+        for column_default in required.defaults
+        if not any(same_name(column_default.column, name) for name in given_columns)
+    ]
+    if lacks:
+        raise UnsupportedFeature(
+            f"{root} has the default {lacks[0].expression} for column {lacks[0].column!r}, which "
+            "the rows lack and this writer does not compute (feature allowColumnDefaults): write "
+            "with Table.append, which does, or add the column; nothing was proposed",
+            feature="allowColumnDefaults",
+        )
+    unevaluated = unenforced(expressions(required), enforced)
+    if unevaluated:
+        raise UnsupportedFeature(
+            f"{root} requires {unevaluated[0]} of new rows, which this writer does not evaluate: "
+            "write with Table.append, which does; nothing was proposed",
+            feature="checkConstraints",
+        )
+
+
+def check_copies(metadata: Metadata, root: str) -> None:
+    """Refuse to copy rows beside new ones if readers of the change feed would take them for new.
+
+    Raises: UnsupportedFeature.
+    """
+    if change_feed_enabled(metadata):
+        raise UnsupportedFeature(
+            f"{root} has a change feed, which would show the rows that stay in the rewritten files "
+            "as new: set delta.enableDeletionVectors, or delete the rows first and append the "
+            "others; nothing was proposed",
+            feature="changeDataFeed",
+        )
+
+
+LEASE: Final = "LEASE IDENTITY VALUES"
+"""The operation of a commit that only leases identity values."""
+
+
+@dataclass(frozen=True)
+class Attestation:
+    """A writer's statements about a proposal's rows; the fields are those of `Proposal`."""
+
+    constraints_enforced: tuple[str, ...] = ()
+    cdc_mode: CdcMode | None = None
+    identity_usage: tuple[IdentityUsage, ...] = ()
+
+
+NOTHING: Final = Attestation()
+
+
+def in_table_already(metadata: Metadata, protocol: Protocol) -> tuple[str, ...]:
+    """Return the hashes of a table's constraints: its own rows meet them, so copies of them do."""
+    return tuple(hashes(expressions(requirements(metadata, protocol))))
+
+
+def with_attestation(proposal: Proposal, attestation: Attestation) -> Proposal:
+    """Return a proposal with its writer's statements added to those it already has."""
+    statements: dict[str, Any] = {
+        "constraints_enforced": (*proposal.constraints_enforced, *attestation.constraints_enforced),
+        "identity_usage": (*proposal.identity_usage, *attestation.identity_usage),
+        "cdc_mode": attestation.cdc_mode or proposal.cdc_mode,
+    }
+    return proposal.model_copy(update=statements)
+
+
+def lease(
+    target: proposal_drafts.Target, stamp: proposal_drafts.Stamp, *demands: IdentityDemand
+) -> Proposal:
+    """Return a proposal that leases identity values; the outcome's `assigned` holds the blocks."""
+    draft = proposal_drafts.append(target, stamp, ())
+    lease_fields = {"operation": Operation(name=LEASE), "identity_leases": demands}
+    return draft.model_copy(update=lease_fields)

@@ -13,11 +13,11 @@ from tidegate_delta.definitions.definition import Definition, refuse
 from tidegate_delta.definitions.drop_feature import (
     DOMAINS_GONE,
     Drop,
+    FeatureRemains,
     drop_flaws,
     dropped,
     leaves_trace,
 )
-from tidegate_delta.definitions.feature_traces import FeatureRemains
 from tidegate_delta.features import row_tracking
 from tidegate_delta.log.actions import Action
 from tidegate_delta.log.file_names import LogFileKind
@@ -32,7 +32,7 @@ from tidegate_messages.proposal import Operation
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.options import TableLocation
 from tidegate_producers.writing.alter_table import alter, change
-from tidegate_producers.writing.constraint_attestation import (
+from tidegate_producers.writing.column_checks import (
     Attestation,
     in_table_already,
     with_attestation,

@@ -20,20 +20,17 @@ from tidegate_delta.features import row_tracking
 from tidegate_delta.features.clustering import clustering_columns
 from tidegate_delta.log.actions import Add, Metadata
 from tidegate_delta.schema.field_paths import FieldPath, dotted
-from tidegate_delta.schema.partitions import Partition, partition_kinds, partition_of
+from tidegate_delta.schema.partition_values import Partition, partition_kinds, partition_of
 from tidegate_delta.schema.types import DataType
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
 from tidegate_delta.snapshots.snapshot import Snapshot
-from tidegate_messages.proposal import Operation
-from tidegate_messages.read_set import ReadSet
-from tidegate_messages.row_mapping import RowMapping, Source
+from tidegate_messages.proposal import Operation, ReadSet, RowMapping, Source
 from tidegate_producers.cached_clients import clock, store_for
 from tidegate_producers.options import TableLocation
 from tidegate_producers.parquet.data_file_encoding import layout_of
-from tidegate_producers.parquet.file_compaction import Compacted, Compactor
-from tidegate_producers.parquet.file_rewrite import whole_files
+from tidegate_producers.parquet.file_rewrite import Compacted, Compactor, whole_files
 from tidegate_producers.writing.clustering import sorted_by
-from tidegate_producers.writing.constraint_attestation import (
+from tidegate_producers.writing.column_checks import (
     Attestation,
     in_table_already,
     with_attestation,

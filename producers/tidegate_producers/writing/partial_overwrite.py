@@ -18,13 +18,13 @@ from tidegate_delta.log.actions import Add, Metadata
 from tidegate_delta.log.protocol_versions import writer_features
 from tidegate_delta.properties.table_properties import deletion_vectors_enabled
 from tidegate_delta.schema.column_mapping import physical_partition_columns
-from tidegate_delta.schema.partitions import partition_kinds, partition_of
+from tidegate_delta.schema.partition_values import partition_kinds, partition_of
 from tidegate_delta.schema.types import DataType, DecimalType, PrimitiveType, parse_schema
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_producers.parquet.data_file_encoding import layout_of
 from tidegate_producers.parquet.file_rewrite import Rewriter, Rewritten, whole_files
-from tidegate_producers.writing import writer_support
+from tidegate_producers.writing import column_checks
 from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.clock import Clock
 from tidegate_runtime.storage.log_store import LogStore
@@ -132,7 +132,7 @@ def _rewritten(
         marks and proposal_drafts.row_count(row) is not None for row in rows_to_adds(candidates)
     ]
     if not all(counted):
-        writer_support.check_copies(metadata, root)
+        column_checks.check_copies(metadata, root)
     with ThreadPoolExecutor(THREADS) as pool:
         jobs = [
             pool.submit(partial(rewriter.mark if marked else rewriter.rewrite, file))

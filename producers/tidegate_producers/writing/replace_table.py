@@ -12,7 +12,7 @@ from tidegate_messages.proposal import Operation
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.options import WriteOptions
 from tidegate_producers.writing.clustering import FEATURES, clustered_by
-from tidegate_producers.writing.constraint_attestation import (
+from tidegate_producers.writing.column_checks import (
     Attestation,
     in_table_already,
     with_attestation,

@@ -18,7 +18,7 @@ from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Operation, Proposal
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.options import TableLocation
-from tidegate_producers.writing.constraint_attestation import (
+from tidegate_producers.writing.column_checks import (
     Attestation,
     in_table_already,
     with_attestation,

@@ -28,7 +28,7 @@ from tidegate_producers.cached_clients import clock, store_for
 from tidegate_producers.options import TableLocation
 from tidegate_producers.parquet.data_file_encoding import FileLayout, layout_of
 from tidegate_producers.parquet.file_rewrite import Rewriter, Rewritten, whole_files
-from tidegate_producers.writing.constraint_attestation import (
+from tidegate_producers.writing.column_checks import (
     Attestation,
     in_table_already,
     with_attestation,

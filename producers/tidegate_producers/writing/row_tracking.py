@@ -18,7 +18,7 @@ from tidegate_messages.proposal import Operation
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.options import TableLocation
 from tidegate_producers.writing.alter_table import alter, change
-from tidegate_producers.writing.assigned_columns import row_columns
+from tidegate_producers.writing.column_checks import row_columns
 from tidegate_producers.writing.table_write import WriteRequest, propose, stamp_for
 from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.client.client import Client

@@ -14,8 +14,7 @@ from tidegate_delta.deletion_vectors.descriptors import ABSOLUTE, RELATIVE, path
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.features import row_tracking
 from tidegate_delta.features.in_commit_timestamps import ENABLEMENT
-from tidegate_delta.features.protocol_upgrades import with_features
-from tidegate_delta.features.supported_features import check_writable
+from tidegate_delta.features.supported_features import check_writable, with_features
 from tidegate_delta.log.actions import Action, Add, DomainMetadata
 from tidegate_delta.log.file_paths import is_absolute
 from tidegate_delta.log.protocol_versions import supported_features
@@ -31,10 +30,10 @@ from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Operation
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.options import TableLocation, WriteOptions
-from tidegate_producers.writing.assigned_columns import row_columns
-from tidegate_producers.writing.constraint_attestation import (
+from tidegate_producers.writing.column_checks import (
     Attestation,
     in_table_already,
+    row_columns,
     with_attestation,
 )
 from tidegate_producers.writing.restore import Moment

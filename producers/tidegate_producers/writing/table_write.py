@@ -34,20 +34,18 @@ from tidegate_messages.published_records import TableRecord
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.options import TableLocation, WriteOptions
 from tidegate_producers.parquet.data_file_encoding import FileLayout, layout_of
-from tidegate_producers.writing import writer_support
-from tidegate_producers.writing.assigned_columns import assigned
+from tidegate_producers.writing import column_checks
 from tidegate_producers.writing.column_checks import (
+    NOTHING,
+    Attestation,
     as_nullable,
     as_stored,
+    assigned,
     check_frame,
     check_new,
     check_partitioning,
-    resolve_partition_columns,
-)
-from tidegate_producers.writing.constraint_attestation import (
-    NOTHING,
-    Attestation,
     in_table_already,
+    resolve_partition_columns,
     with_attestation,
 )
 from tidegate_producers.writing.partial_overwrite import (
@@ -173,7 +171,7 @@ def plan(
     if not is_computed:
         enforced = options.constraints_enforced
         for table in ((opened_table.protocol, opened_table.metadata), (protocol, metadata)):
-            writer_support.check_new_rows(*table, place.root, enforced, frame.names)
+            column_checks.check_new_rows(*table, place.root, enforced, frame.names)
     schema = parse_schema(metadata.schema_string)
     check_frame(frame, schema, place.root)
     if not options.overwrite_schema:

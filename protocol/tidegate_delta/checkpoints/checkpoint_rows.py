@@ -2,20 +2,34 @@
 
 Files stay columns from the snapshot to the Parquet writer: a table with a million files costs
 their bytes, not a million objects.
+
+The rows of a V2 checkpoint as columns: a small top-level file, and sidecars of file actions.
+
+The checkpointer decides which files go into which sidecar and which older sidecars are reused.
+This module makes the rows of each.
+
+The top-level file of a checkpoint: its own actions, and its sidecars.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate_delta.checkpoints.parsed_stats import columns, fields, parsed_of
-from tidegate_delta.log.actions import Metadata, Protocol, Txn
+from tidegate_delta.errors import BrokenLog
+from tidegate_delta.log.actions import CheckpointMetadata, Metadata, Protocol, Sidecar, Txn
+from tidegate_delta.log.file_names import LogFile, LogFileKind, in_sidecars
+from tidegate_delta.log.file_paths import decode_path
+from tidegate_delta.log.json_lines import read_bodies
 from tidegate_delta.properties import table_properties
 from tidegate_delta.snapshots.chunked_arrays import flat
 from tidegate_delta.snapshots.file_action_columns import ADD_SCHEMA, REMOVE_SCHEMA
-from tidegate_delta.snapshots.raw_stats import with_texts
+from tidegate_delta.snapshots.raw_stats import PARSED, with_texts
+from tidegate_delta.snapshots.replay import LogPart, part_of
 from tidegate_delta.snapshots.snapshot import Snapshot
 
 ROWS_MAX: Final = 65_536
@@ -226,3 +240,167 @@ def _batches(schema: pa.Schema, name: str, column: pa.Array) -> Iterator[pa.Reco
             ],
             schema=schema,
         )
+
+
+_CHECKPOINT: Final = pa.struct([("version", pa.int64()), ("tags", _STRINGS)])
+_SIDECAR: Final = pa.struct(
+    [
+        ("path", pa.string()),
+        ("sizeInBytes", pa.int64()),
+        ("modificationTime", pa.int64()),
+        ("tags", _STRINGS),
+    ]
+)
+_OF_FILES: Final = ("add", "remove")
+
+
+def top_level_schema(metadata: Metadata) -> pa.Schema:
+    """Return the columns of a V2 checkpoint's top-level file in Parquet.
+
+    Spec: "Checkpoint Schema"
+    """
+    further = [pa.field("checkpointMetadata", _CHECKPOINT), pa.field("sidecar", _SIDECAR)]
+    return pa.schema([*classic_schema(metadata), *further])
+
+
+def sidecar_schema(metadata: Metadata) -> pa.Schema:
+    """Return the columns of a sidecar.
+
+    Spec: "Sidecar Files"
+    """
+    classic = classic_schema(metadata)
+    return pa.schema([classic.field(name) for name in _OF_FILES])
+
+
+def top_level(
+    definition: Snapshot, sidecars: Sequence[Sidecar], now_ms: int, files: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a V2 checkpoint's top-level file, less those of files.
+
+    Of `definition` only what is not about files is used; `files` is the number of live files.
+    Shape: `top_level_schema` of the table.
+    Spec: "V2 Spec"
+    """
+    schema = top_level_schema(definition.metadata)
+    yield from object_rows(schema, _bodies(definition, sidecars, now_ms, files, as_json=False))
+
+
+def top_level_json(
+    definition: Snapshot, sidecars: Sequence[Sidecar], now_ms: int, files: int
+) -> bytes:
+    """Return the bytes of a V2 checkpoint in JSON, whose live files and tombstones are in sidecars.
+
+    Of `definition` only what is not about files is used; `files` is the number of live files.
+    Spec: "UUID-named checkpoint"
+    """
+    bodies = _bodies(definition, sidecars, now_ms, files, as_json=True)
+    rows = (
+        {name: _without_nulls(row_body)}
+        for name, kind_rows in bodies.items()
+        for row_body in kind_rows
+    )
+    return b"".join(orjson.dumps(row) + b"\n" for row in rows)
+
+
+def _bodies(
+    definition: Snapshot, sidecars: Sequence[Sidecar], now_ms: int, files: int, *, as_json: bool
+) -> Mapping[str, list[dict[str, Any]]]:
+    checkpoint_metadata = CheckpointMetadata(
+        version=int(definition.version), tags=_totals(files, sidecars)
+    )
+    metadata_rows = {
+        "checkpointMetadata": [checkpoint_metadata.to_row()["checkpointMetadata"]],
+        "sidecar": [sidecar.to_row()["sidecar"] for sidecar in sidecars],
+    }
+    actions = few_actions(definition, now_ms)
+    if as_json:
+        actions["metaData"] = [definition.metadata.to_row()["metaData"]]
+        return {**metadata_rows, **actions}
+    return {
+        **{name: [_with_pairs(row) for row in rows] for name, rows in metadata_rows.items()},
+        **actions,
+    }
+
+
+def _totals(files: int, sidecars: Sequence[Sidecar]) -> dict[str, str | None]:
+    """Return the tags that tell a reader the number of files and the bytes of the sidecars."""
+    total = sum(sidecar.size_in_bytes for sidecar in sidecars)
+    return {"numOfAddFiles": str(files), "sidecarSizeInBytes": str(total)}
+
+
+def _with_pairs(body: Any) -> dict[str, Any]:
+    tags = body.get("tags")
+    return {**body, "tags": None if tags is None else list(tags.items())}
+
+
+def _without_nulls(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class TopLevelFile:
+    """The content of a checkpoint's top-level file; a V1 checkpoint has no metadata or sidecars.
+
+    Spec: "V2 Spec"
+    """
+
+    part: LogPart
+    metadata: tuple[CheckpointMetadata, ...] = ()
+    sidecars: tuple[Sidecar, ...] = ()
+
+
+def read_top_level_json(name: str, content: bytes, files: pa.Schema = ADD_SCHEMA) -> TopLevelFile:
+    """Return the content of a V2 checkpoint in JSON; live files have the columns of `files`.
+
+    Raises: BrokenLog (`CorruptCommit`) for a line that is no JSON object or a malformed action;
+    ValueError for malformed metadata or sidecars.
+    Spec: "UUID-named checkpoint"
+    """
+    bodies = read_bodies(name, content)
+    bodies["add"] = [_with_stats_text(body) for body in bodies["add"]]
+    return TopLevelFile(
+        part_of(name, bodies, files),
+        tuple(CheckpointMetadata.model_validate(body) for body in bodies["checkpointMetadata"]),
+        tuple(Sidecar.model_validate(body) for body in bodies["sidecar"]),
+    )
+
+
+def check_top_level(file: LogFile, top: TopLevelFile) -> None:
+    """Refuse a checkpoint that lacks what its kind must hold, which reveals a torn file.
+
+    Raises: BrokenLog (`CorruptCheckpoint`).
+    Spec: "V2 Spec"
+    """
+    is_v2 = file.kind is LogFileKind.CHECKPOINT_V2 or bool(top.sidecars)
+    if len(top.metadata) > 1 or (is_v2 and not top.metadata):
+        raise _corrupt(file, f"holds {len(top.metadata)} checkpointMetadata instead of one")
+    versions = {metadata.version for metadata in top.metadata}
+    if not versions <= {int(file.version)}:
+        raise _corrupt(file, f"says that it is of version {max(versions)}")
+    if top.metadata and (top.part.protocol is None or top.part.metadata is None):
+        raise _corrupt(file, "lacks protocol or metaData")
+
+
+def sidecar_path(sidecar: Sidecar) -> str:
+    """Return the path of a sidecar, relative to the table root.
+
+    However its path is written, a sidecar is in the table's own `_sidecars` folder.
+    Spec: "Sidecar File Information"
+    """
+    return in_sidecars(decode_path(sidecar.path.rpartition("/")[2]))
+
+
+def _with_stats_text(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an add with its statistics as text, converted from an object where it has no text."""
+    parsed = body.get(PARSED)
+    if parsed is None or body.get("stats") is not None:
+        return body
+    return {**body, "stats": orjson.dumps(parsed).decode()}
+
+
+def _corrupt(file: LogFile, problem: str) -> BrokenLog:
+    return BrokenLog(
+        f"checkpoint {file.name} {problem}: remove it if the commits before it are still there, or "
+        "restore it from a backup",
+        error_class="CorruptCheckpoint",
+    )

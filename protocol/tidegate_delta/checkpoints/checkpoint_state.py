@@ -2,6 +2,8 @@
 
 The rows of a checkpoint stay in its files. Of each only the key and the size are kept, in the order
 of the file. Rows that no checkpoint holds yet are kept whole.
+
+Finds the few rows of a checkpoint's file that commits name.
 """
 
 from collections.abc import Sequence
@@ -14,14 +16,73 @@ import pyarrow.compute as pc
 
 from tidegate_delta.checkpoints import file_totals, version_checksum
 from tidegate_delta.checkpoints.file_totals import FileTotals
-from tidegate_delta.checkpoints.stored_keys import StoredKeys
 from tidegate_delta.checkpoints.version_checksum import VersionChecksum
 from tidegate_delta.log.actions import Add, Sidecar
 from tidegate_delta.log.file_names import Version
 from tidegate_delta.snapshots.chunked_arrays import flat, joined
 from tidegate_delta.snapshots.file_action_columns import ADD_SCHEMA, REMOVE_SCHEMA, rows_to_adds
 from tidegate_delta.snapshots.replay import LogPart, keys
-from tidegate_delta.snapshots.snapshot import Snapshot, evolve_parts
+from tidegate_delta.snapshots.snapshot import KeySet, Snapshot, evolve_parts
+
+SCANS_BEFORE_INDEX: Final = 64
+"""An index of the keys costs about as much as so many scans.
+
+Spec: "Action Reconciliation"
+"""
+
+ROWS_PER_KEY: Final = 256
+"""For more keys than one to so many rows, a scan costs less than looking each of them up.
+
+Spec: "Action Reconciliation"
+"""
+
+
+class StoredKeys:
+    """The keys of some rows, and an index of them once they have been searched often.
+
+    The index says whether a scan would find anything: mostly not.
+
+    Spec: "Action Reconciliation"
+    """
+
+    def __init__(self, rows: pa.Table) -> None:
+        self._rows = rows
+        self._keys = keys(rows)
+        self._scans = 0
+        self._index: KeySet | None = None
+        self._rows_bytes: int | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory that the rows and the index take, about.
+
+        Spec: "Action Reconciliation"
+        """
+        if self._rows_bytes is None:
+            # Counting visits each buffer.
+            self._rows_bytes = int(self._rows.nbytes)
+        return self._rows_bytes + (self._index.size_bytes if self._index else 0)
+
+    def found(self, touched: pa.Array) -> pa.Array | None:
+        """Return a mask of the rows whose keys are among some, or None if there are none.
+
+        Law: found(touched) == is_in(keys, touched), whether there is an index or not
+        Spec: "Action Reconciliation"
+        """
+        if len(touched) * ROWS_PER_KEY <= len(self._keys):
+            if self._scans < SCANS_BEFORE_INDEX:
+                self._scans += 1
+            elif not any(key in self._indexed for key in touched.to_pylist()):
+                return None
+        mask = flat(pc.is_in(self._keys, value_set=touched))
+        return mask if pc.any(mask, min_count=0).as_py() else None
+
+    @property
+    def _indexed(self) -> KeySet:
+        if self._index is None:
+            self._index = KeySet(self._keys)
+        return self._index
+
 
 STORED_SCHEMA: Final = pa.schema(
     [ADD_SCHEMA.field(name) for name in ("path", "deletionVector", "size")]
@@ -200,9 +261,11 @@ def new_state(
 
     Spec: "Action Reconciliation"
     """
-    totals = [file_totals.of(part.files.rows) for part in stored]
-    totals.append(file_totals.of(fresh.files))
-    return CheckpointState(fresh, tuple(stored), file_totals.together(totals), based_on=based_on)
+    totals = [file_totals.totals_of(part.files.rows) for part in stored]
+    totals.append(file_totals.totals_of(fresh.files))
+    return CheckpointState(
+        fresh, tuple(stored), file_totals.totals_together(totals), based_on=based_on
+    )
 
 
 def advanced(state: CheckpointState, parts: Sequence[LogPart]) -> CheckpointState:
@@ -215,12 +278,12 @@ def advanced(state: CheckpointState, parts: Sequence[LogPart]) -> CheckpointStat
     touched = pc.unique(flat(joined([keys(table) for part in parts for table in _tables(part)])))
     stored, lost = _hit(state.stored, touched)
     after = evolve_parts(state.fresh, parts)
-    gained = file_totals.of(after.files) - file_totals.of(state.fresh.files)
+    gained = file_totals.totals_of(after.files) - file_totals.totals_of(state.fresh.files)
     info = parts[-1].info
     return CheckpointState(
         after,
         stored,
-        state.totals - file_totals.together(map(file_totals.of, lost)) + gained,
+        state.totals - file_totals.totals_together(map(file_totals.totals_of, lost)) + gained,
         info.txn_id if info else None,
         state.based_on,
     )

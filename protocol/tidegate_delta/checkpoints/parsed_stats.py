@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate_delta.data_skipping import column_bounds
-from tidegate_delta.data_skipping.columnar_pruning import read_texts
+from tidegate_delta.data_skipping.file_pruning import read_texts
 from tidegate_delta.data_skipping.file_statistics import chosen
 from tidegate_delta.log.actions import Metadata
 from tidegate_delta.properties import table_properties

@@ -1,4 +1,7 @@
-"""Version checksum files: totals of a version by which a reader can detect a broken log."""
+"""Version checksum files: totals of a version by which a reader can detect a broken log.
+
+Compare a snapshot with its version checksum file, field by field, using cheap column totals.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,14 +9,8 @@ from typing import Any, Final
 
 import orjson
 
-from tidegate_delta.checkpoints import (
-    deletion_vector_totals,
-    file_size_histogram,
-    file_totals,
-)
-from tidegate_delta.checkpoints.deletion_vector_totals import Deletions
-from tidegate_delta.checkpoints.file_size_histogram import FileSizes
-from tidegate_delta.checkpoints.file_totals import FileTotals
+from tidegate_delta.checkpoints import file_totals
+from tidegate_delta.checkpoints.file_totals import Deletions, FileSizes, FileTotals
 from tidegate_delta.errors import BrokenLog
 from tidegate_delta.log.actions import Add, DomainMetadata, Metadata, Protocol, Remove, Txn
 from tidegate_delta.log.commit import Commit
@@ -21,7 +18,7 @@ from tidegate_delta.log.file_paths import canonical_path
 from tidegate_delta.log.protocol_versions import reader_features
 from tidegate_delta.properties import table_properties
 from tidegate_delta.snapshots.chunked_arrays import total
-from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_delta.snapshots.snapshot import AGREES, UNREADABLE, Checked, ChecksumVerdict, Snapshot
 from tidegate_delta.value_limits import LONG_MAX
 
 TXNS_MAX: Final = 100
@@ -69,7 +66,7 @@ def of(snapshot: Snapshot, txn_id: str | None = None) -> VersionChecksum:
 
     Spec: "Version Checksum File"
     """
-    return of_totals(snapshot, file_totals.of(snapshot.files), txn_id)
+    return of_totals(snapshot, file_totals.totals_of(snapshot.files), txn_id)
 
 
 def of_totals(
@@ -156,10 +153,10 @@ def encode(checksum: VersionChecksum, files: Sequence[Add] | None = None) -> byt
         "inCommitTimestampOpt": checksum.in_commit_timestamp,
         "setTransactions": _txn_bodies(checksum),
         "domainMetadata": _domain_bodies(checksum),
-        **deletion_vector_totals.to_body(
+        **file_totals.deletions_to_body(
             checksum.deletions if _has_vectors(checksum.protocol) else None
         ),
-        **file_size_histogram.to_body(checksum.sizes),
+        **file_totals.histogram_to_body(checksum.sizes),
         "metadata": checksum.metadata.to_row()["metaData"],
         "protocol": checksum.protocol.to_row()["protocol"],
         "allFiles": None if files is None else _file_bodies(files),
@@ -177,25 +174,23 @@ def decode(content: bytes) -> VersionChecksum:
         body = orjson.loads(content)
         txns, domains = body.get("setTransactions"), body.get("domainMetadata")
         protocol = Protocol.model_validate(body["protocol"])
-        deletions = deletion_vector_totals.of_body(body)
+        deletions = file_totals.deletions_of_body(body)
         if deletions is None and not _has_vectors(protocol):
-            deletions = deletion_vector_totals.none_in(
-                deletion_vector_totals.count(body["numFiles"])
-            )
+            deletions = file_totals.no_deletions_in(file_totals.count(body["numFiles"]))
         stamp, txn_id = body.get("inCommitTimestampOpt"), body.get("txnId")
         return VersionChecksum(
-            deletion_vector_totals.count(body["tableSizeBytes"]),
-            deletion_vector_totals.count(body["numFiles"]),
+            file_totals.count(body["tableSizeBytes"]),
+            file_totals.count(body["numFiles"]),
             protocol,
             Metadata.model_validate(body["metadata"]),
             None if txns is None else {txn["appId"]: Txn.model_validate(txn) for txn in txns},
             None
             if domains is None
             else {domain["domain"]: DomainMetadata.model_validate(domain) for domain in domains},
-            None if stamp is None else deletion_vector_totals.count(stamp),
+            None if stamp is None else file_totals.count(stamp),
             None if txn_id is None else str(txn_id),
             deletions,
-            file_size_histogram.of_body(body),
+            file_totals.histogram_of_body(body),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BrokenLog(
@@ -252,7 +247,7 @@ def _totals(commit: Commit) -> tuple[int | None, int]:
 
 
 def _sizes_of(files: Sequence[Add | Remove]) -> FileSizes:
-    return file_size_histogram.of_sizes(
+    return file_totals.histogram_of_sizes(
         {(canonical_path(file.path), file.key.dv_id): file.size or 0 for file in files}.values()
     )
 
@@ -301,3 +296,57 @@ def _domain_bodies(checksum: VersionChecksum) -> list[Any] | None:
     if domains is None or len(domains) > DOMAINS_MAX:
         return None
     return [domain.to_row()["domainMetadata"] for domain in domains.values()]
+
+
+_WIRE: Final[Mapping[str, str]] = {
+    "table_size_bytes": "tableSizeBytes",
+    "num_files": "numFiles",
+    "protocol": "protocol",
+    "metadata": "metadata",
+    "app_transactions": "setTransactions",
+    "domains": "domainMetadata",
+    "in_commit_timestamp": "inCommitTimestampOpt",
+}
+"""The file's name for each field of a VersionChecksum."""
+
+
+def validate_checksum(content: bytes, snapshot: Snapshot) -> ChecksumVerdict:
+    """Return the result of comparing a version checksum file with the snapshot of its version.
+
+    Fields that the file lacks are not compared. A file of an old writer, which states totals only,
+    is compared by these.
+    Law: validate(encode(of(s)), s) is AGREES
+    Spec: "State Validation"
+    """
+    try:
+        body = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return UNREADABLE
+    if not isinstance(body, dict):
+        return UNREADABLE
+    body = {name: value for name, value in body.items() if value is not None}
+    singles = [name for name in ("numMetadata", "numProtocol") if body.get(name, 1) != 1]
+    if "protocol" not in body and "metadata" not in body:
+        return _of_fields([*_differing_totals(body, snapshot), *singles])
+    try:
+        stated = decode(content)
+    except BrokenLog:
+        return UNREADABLE
+    computed = of(snapshot)
+    names = [_WIRE[name] for name in differences(stated, computed) if name in _WIRE]
+    vectors = file_totals.deletions_to_body(computed.deletions)
+    names += [] if stated.sizes in (None, computed.sizes) else ["fileSizeHistogram"]
+    names += [name for name, value in vectors.items() if body.get(name, value) != value]
+    return _of_fields([*names, *singles])
+
+
+def _differing_totals(body: Mapping[str, Any], snapshot: Snapshot) -> list[str]:
+    computed = {
+        "tableSizeBytes": size_of(snapshot),
+        "numFiles": snapshot.files.num_rows,
+    }
+    return [name for name, value in computed.items() if body.get(name, value) != value]
+
+
+def _of_fields(names: list[str]) -> ChecksumVerdict:
+    return ChecksumVerdict(Checked.CONTRADICTS, tuple(names)) if names else AGREES

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from tidegate_delta.data_skipping.predicate_tree import as_single
 from tidegate_delta.schema import partition_values
-from tidegate_delta.schema.lenient_partition_values import cast
+from tidegate_delta.schema.partition_values import lenient_cast
 from tidegate_delta.schema.types import FLOAT, STRING, DataType, DecimalType, PrimitiveType
 from tidegate_delta.value_limits import LONG_MAX, is_long, is_text
 
@@ -74,7 +74,7 @@ def of_partition_text(text: str | None, kind: DataType) -> Bounds:
     if not text:
         return _NULL
     try:
-        value = cast(text, kind)
+        value = lenient_cast(text, kind)
     except ValueError:
         return UNREADABLE
     lower = upper = as_single(value) if kind == FLOAT else value

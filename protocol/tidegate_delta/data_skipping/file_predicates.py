@@ -15,6 +15,7 @@ from tidegate_delta.data_skipping.column_bounds import Bounds
 from tidegate_delta.data_skipping.predicate_tree import (
     LEAVES,
     NEGATED,
+    NamedColumn,
     Predicate,
     family,
     in_lists,
@@ -23,8 +24,8 @@ from tidegate_delta.data_skipping.predicate_tree import (
     order,
     path_of,
     paths_of,
+    resolved,
 )
-from tidegate_delta.data_skipping.resolved_columns import NamedColumn, resolved
 from tidegate_delta.log.actions import Metadata
 from tidegate_delta.schema.column_mapping import mode_of
 from tidegate_delta.schema.types import DOUBLE, FLOAT, DataType, DecimalType, parse_schema

@@ -15,8 +15,7 @@ from tidegate_delta.definitions.definition_checks import (
     without_wrong_values,
 )
 from tidegate_delta.definitions.iceberg_compat import iceberg_change_flaws
-from tidegate_delta.features.protocol_upgrades import added_features, dropped_features
-from tidegate_delta.features.supported_features import FEATURES
+from tidegate_delta.features.supported_features import FEATURES, added_features, dropped_features
 from tidegate_delta.properties import table_properties
 
 ChangeRule = Callable[[Definition, Definition], Iterator[Flaw]]

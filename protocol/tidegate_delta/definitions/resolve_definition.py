@@ -18,12 +18,14 @@ from tidegate_delta.definitions.feature_directives import (
     without_instructions,
 )
 from tidegate_delta.errors import UnsupportedFeature
-from tidegate_delta.features.protocol_upgrades import (
+from tidegate_delta.features.supported_features import (
+    FEATURES,
+    check_writable,
+    closure,
     protocol_for,
     self_enabling_features,
     with_features,
 )
-from tidegate_delta.features.supported_features import FEATURES, check_writable, closure
 from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.log.protocol_versions import (
     COLUMN_MAPPING_READER_VERSION,

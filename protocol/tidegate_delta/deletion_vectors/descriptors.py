@@ -1,6 +1,8 @@
 """Deletion vector descriptors: the location of a vector, its frame in a file, and its rows.
 
 Malformed bytes raise a ValueError that describes the fault; the caller adds the table and the file.
+
+Z85: encodes four bytes as five characters, none of which JSON has to escape.
 """
 
 import struct
@@ -10,10 +12,54 @@ from typing import Final
 from uuid import UUID
 from zlib import crc32
 
-from tidegate_delta.deletion_vectors import roaring_bitmap, z85
+from tidegate_delta.deletion_vectors import roaring_bitmap
 from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap
 from tidegate_delta.log.actions import DeletionVector
 from tidegate_delta.log.file_paths import decode_path, encode_path, is_absolute
+
+ALPHABET: Final = (
+    "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+)
+"""The digits from 0 to 84; Python's own base 85 has others."""
+
+_NO_DIGIT: Final = 255
+_DIGITS: Final = bytes(
+    ALPHABET.index(character) if character in ALPHABET else _NO_DIGIT
+    for character in map(chr, range(256))
+)
+_POWERS: Final = (85**4, 85**3, 85**2, 85, 1)
+
+
+def z85_encode(content: bytes) -> str:
+    """Return bytes as text; zeros are appended to fill the last word of four bytes.
+
+    Law: decode(encode(b))[: len(b)] == b
+    Spec: "Deletion Vector Descriptor Schema"
+    """
+    padded = content + bytes(-len(content) % 4)
+    words = struct.unpack(f">{len(padded) // 4}I", padded)
+    return "".join(ALPHABET[word // power % 85] for word in words for power in _POWERS)
+
+
+def z85_decode(text: str) -> bytes:
+    """Return the bytes of a text, padding included.
+
+    Raises: ValueError, for another length or character, or a word past 32 bits.
+    Spec: "Deletion Vector Descriptor Schema"
+    """
+    if len(text) % 5:
+        raise ValueError(f"{len(text)} characters are not whole words of five")
+    digits = text.encode("ascii", "replace").translate(_DIGITS)
+    if _NO_DIGIT in digits or not text.isascii():
+        strange = next(character for character in text if character not in ALPHABET)
+        raise ValueError(f"{strange!r} is no character of Z85")
+    fives = zip(*(digits[index::5] for index in range(5)), strict=True)
+    values = [(((a * 85 + b) * 85 + c) * 85 + d) * 85 + e for a, b, c, d, e in fives]
+    try:
+        return struct.pack(f">{len(values)}I", *values)
+    except struct.error as error:
+        raise ValueError(f"five characters spell more than 32 bits ({error})") from error
+
 
 INLINE: Final = "i"
 RELATIVE: Final = "u"
@@ -59,7 +105,7 @@ def inline_rows(vector: DeletionVector) -> Bitmap:
     """
     if vector.cardinality == 0:
         return Bitmap()
-    content = z85.decode(vector.path_or_inline_dv)
+    content = z85_decode(vector.path_or_inline_dv)
     if not 0 <= vector.size_in_bytes <= len(content):
         raise ValueError(f"{len(content)} bytes are there, {vector.size_in_bytes} are stated")
     return _rows(vector, content[: vector.size_in_bytes])
@@ -120,7 +166,7 @@ def inline(rows: Bitmap) -> DeletionVector:
     content = roaring_bitmap.encode(rows)
     return DeletionVector(
         storage_type=INLINE,
-        path_or_inline_dv=z85.encode(content),
+        path_or_inline_dv=z85_encode(content),
         size_in_bytes=len(content),
         cardinality=len(rows),
     )
@@ -145,7 +191,7 @@ def in_file(
         vectors.append(
             DeletionVector(
                 storage_type=RELATIVE,
-                path_or_inline_dv=prefix + z85.encode(file.bytes),
+                path_or_inline_dv=prefix + z85_encode(file.bytes),
                 offset=offset,
                 size_in_bytes=len(content),
                 cardinality=len(rows),
@@ -188,7 +234,7 @@ def _relative_path(encoded: str) -> str:
     folder, name = encoded[:-_UUID_CHARS], encoded[-_UUID_CHARS:]
     if len(name) < _UUID_CHARS:
         raise ValueError(f"{encoded!r} is too short to name a file")
-    file = f"deletion_vector_{UUID(bytes=z85.decode(name))}.bin"
+    file = f"deletion_vector_{UUID(bytes=z85_decode(name))}.bin"
     if not folder:
         return file
     if any(part in ("", ".", "..") for part in folder.split("/")):

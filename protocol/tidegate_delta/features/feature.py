@@ -3,17 +3,145 @@
 A feature is *supported* by a table when its protocol lists or implies it, and *active* when its
 metadata uses it. `INACTIVE` means that a feature can be listed without any requirement on us until
 the metadata uses it.
+
+Predicates that say whether a table's metadata uses a feature.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, Flag, auto
 from typing import Any
 
-from tidegate_delta.features.active_features import Active
 from tidegate_delta.log.actions import Metadata
 from tidegate_delta.log.protocol_versions import LEGACY
 from tidegate_delta.properties.property import Property
-from tidegate_delta.schema.types import StructType
+from tidegate_delta.properties.table_properties import (
+    CONSTRAINT_PREFIX,
+    checkpoint_policy,
+    column_mapping_mode,
+)
+from tidegate_delta.schema.types import (
+    NANOS,
+    TIMESTAMP_NTZ,
+    VARIANT,
+    StructType,
+    holds,
+    is_geospatial,
+)
+from tidegate_delta.schema.types import walk as fields_of
+
+Active = Callable[[Metadata, StructType], bool]
+"""Returns whether a table's metadata uses a feature."""
+
+
+def is_given(switch: Property[Any]) -> Active:
+    """Return the predicate for a feature that is used where a property has a text.
+
+    Spec: "Active Features"
+    """
+    return lambda metadata, schema: switch.key in metadata.configuration
+
+
+def uses_invariants(metadata: Metadata, schema: StructType) -> bool:
+    """Return whether a column has an invariant.
+
+    Spec: "Column Invariants"
+    """
+    return _any_field_has(schema, "delta.invariants")
+
+
+def uses_check_constraints(metadata: Metadata, schema: StructType) -> bool:
+    """Return whether the table has CHECK constraints.
+
+    Spec: "CHECK Constraints"
+    """
+    return any(key.lower().startswith(CONSTRAINT_PREFIX) for key in metadata.configuration)
+
+
+def uses_generated_columns(metadata: Metadata, schema: StructType) -> bool:
+    """Return whether a column is computed from others.
+
+    Spec: "Generated Columns"
+    """
+    return _any_field_has(schema, "delta.generationExpression")
+
+
+def uses_identity_columns(metadata: Metadata, schema: StructType) -> bool:
+    """Return whether a column is an identity column.
+
+    Spec: "Identity Columns"
+    """
+    return any(
+        key.startswith("delta.identity.") for field in fields_of(schema) for key in field.metadata
+    )
+
+
+def uses_column_defaults(metadata: Metadata, schema: StructType) -> bool:
+    """Return whether a column has a default.
+
+    Spec: "Default Columns"
+    """
+    return _any_field_has(schema, "CURRENT_DEFAULT")
+
+
+def uses_timestamp_ntz(metadata: Metadata, schema: StructType) -> bool:
+    """Return whether a column is a timestamp without a zone.
+
+    Spec: "Timestamp without timezone (TimestampNtz)"
+    """
+    return holds(schema, lambda kind: kind == TIMESTAMP_NTZ)
+
+
+def uses_timestamp_nanos(metadata: Metadata, schema: StructType) -> bool:
+    """Return whether a column is a timestamp in nanoseconds.
+
+    Spec: "Primitive Types", except that the specification does not list these yet.
+    """
+    return holds(schema, lambda kind: kind in NANOS)
+
+
+def uses_variant_type(metadata: Metadata, schema: StructType) -> bool:
+    """Return whether a column holds variants.
+
+    Spec: "Variant Data Type"
+    """
+    return holds(schema, lambda kind: kind == VARIANT)
+
+
+def uses_geospatial(metadata: Metadata, schema: StructType) -> bool:
+    """Return whether a column holds geometries or geographies.
+
+    Spec: "Primitive Types"
+    """
+    return holds(schema, is_geospatial)
+
+
+def uses_column_mapping(metadata: Metadata, schema: StructType) -> bool:
+    """Return whether columns have physical names of their own.
+
+    Spec: "Column Mapping"
+    """
+    return metadata.configuration.get(column_mapping_mode.key, "none").lower() != "none"
+
+
+def uses_type_changes(metadata: Metadata, schema: StructType) -> bool:
+    """Return whether a column's type was widened.
+
+    Spec: "Type Change Metadata"
+    """
+    return _any_field_has(schema, "delta.typeChanges")
+
+
+def uses_v2_checkpoints(metadata: Metadata, schema: StructType) -> bool:
+    """Return whether checkpoints must be V2.
+
+    Spec: "V2 Checkpoint Table Feature"
+    """
+    return metadata.configuration.get(checkpoint_policy.key, "classic").lower() == "v2"
+
+
+def _any_field_has(schema: StructType, key: str) -> bool:
+    return any(key in field.metadata for field in fields_of(schema))
 
 
 class Support(Enum):

@@ -3,6 +3,8 @@
 A row says when a table uses the feature, what happens when it is listed or dropped, and which other
 features it needs; `protocol_versions.LEGACY` says which versions imply it. `docs/features.md` is
 generated from it.
+
+Protocols from features: the lowest one for a table's metadata, and upgrades and downgrades.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,13 +12,17 @@ from typing import Final
 
 from tidegate_delta.constraints.row_constraints import requirements
 from tidegate_delta.errors import BrokenLog, UnsupportedFeature
-from tidegate_delta.features import active_features
+from tidegate_delta.features import feature
 from tidegate_delta.features.feature import PREVIEWS, Feature, FeatureKind, Support, Trait
 from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.log.protocol_versions import (
     WRITER_FEATURES_VERSION,
     check_shape,
+    denormalised,
+    merged,
     reader_features,
+    supported_features,
+    weakest,
     writer_features,
 )
 from tidegate_delta.properties import table_properties
@@ -57,21 +63,21 @@ _ROWS: Final = (
     Feature("appendOnly", "append-only tables", _WRITERS, _YES, _YES,
             switch=table_properties.append_only, traits=_ITSELF),
     Feature("invariants", "column invariants", _WRITERS, _YES, _YES,
-            active_features.invariants, "a column has `delta.invariants`",
+            feature.uses_invariants, "a column has `delta.invariants`",
             _ITSELF | _FAILS | _BINDS),
     Feature("checkConstraints", "CHECK constraints", _WRITERS, _YES, _YES,
-            active_features.check_constraints, "there is a `delta.constraints.NAME`",
+            feature.uses_check_constraints, "there is a `delta.constraints.NAME`",
             _ITSELF | _DROPS | _FAILS | _BINDS),
     Feature("changeDataFeed", "writing change data files", _WRITERS, _YES, _YES,
             switch=table_properties.change_feed_enabled, traits=_ITSELF | _BINDS),
     Feature("generatedColumns", "generated columns", _WRITERS, _YES, _YES,
-            active_features.generated_columns, "a column has `delta.generationExpression`",
+            feature.uses_generated_columns, "a column has `delta.generationExpression`",
             _ITSELF | _FAILS | _BINDS),
     Feature("identityColumns", "identity columns", _WRITERS, _YES, _YES,
-            active_features.identity_columns, "a column has `delta.identity.start`",
+            feature.uses_identity_columns, "a column has `delta.identity.start`",
             _ITSELF | _FAILS),
     Feature("allowColumnDefaults", "column defaults", _WRITERS, _YES, _YES,
-            active_features.column_defaults, "a column has `CURRENT_DEFAULT`",
+            feature.uses_column_defaults, "a column has `CURRENT_DEFAULT`",
             _FAILS | _BINDS),
     Feature("inCommitTimestamp", "in-commit timestamps", _WRITERS, _YES, _YES,
             switch=table_properties.in_commit_timestamps_enabled, traits=_ITSELF | _DROPS),
@@ -114,38 +120,38 @@ _ROWS: Final = (
             None, "its protocol lists it",
             _FAILS, ("columnMapping",)),
     Feature("redirectWriterOnly-preview", "redirected tables", _WRITERS, _YES, _NO,
-            active_features.given(table_properties.redirect_of_writers),
+            feature.is_given(table_properties.redirect_of_writers),
             "`delta.redirectWriterOnly-preview` is set",
             _ITSELF | _DROPS | _FAILS,
             switch=table_properties.redirect_of_writers, remedy=_ELSEWHERE),
     Feature("coordinatedCommits-preview", "commits through a coordinator", _WRITERS, _INACTIVE, _NO,
-            active_features.given(table_properties.commit_coordinator),
+            feature.is_given(table_properties.commit_coordinator),
             "`delta.coordinatedCommits.commitCoordinator-preview` is set",
             _ITSELF | _DROPS | _FAILS, ("inCommitTimestamp", "vacuumProtocolCheck"),
             switch=table_properties.commit_coordinator),
     Feature("timestampNtz", "timestamps without a zone", _BOTH, _YES, _YES,
-            active_features.timestamp_ntz, "a column holds `timestamp_ntz`",
+            feature.uses_timestamp_ntz, "a column holds `timestamp_ntz`",
             _NEW),
     Feature("vacuumProtocolCheck", "the protocol check of VACUUM", _BOTH, _YES, _YES,
             None, "its protocol lists it",
             _DROPS | _TRACES),
     Feature("columnMapping", "column mapping", _BOTH, _YES, _YES,
-            active_features.column_mapping, "`delta.columnMapping.mode` is name or id",
+            feature.uses_column_mapping, "`delta.columnMapping.mode` is name or id",
             _ITSELF | _DROPS | _TRACES, switch=table_properties.column_mapping_mode),
     Feature("typeWidening", "widened column types", _BOTH, _YES, _YES,
-            active_features.type_changes, "`delta.enableTypeWidening` is true",
+            feature.uses_type_changes, "`delta.enableTypeWidening` is true",
             _ITSELF | _DROPS | _TRACES, (),
             table_properties.type_widening_enabled, table_properties.type_widening_enabled),
     Feature("typeWidening-preview", "widened column types", _BOTH, _YES, _YES,
-            active_features.type_changes, "a column has `delta.typeChanges`",
+            feature.uses_type_changes, "a column has `delta.typeChanges`",
             _DROPS | _TRACES),
     Feature("deletionVectors", "deletion vectors", _BOTH, _YES, _YES,
             switch=table_properties.deletion_vectors_enabled, traits=_ITSELF | _DROPS | _TRACES),
     Feature("v2Checkpoint", "V2 checkpoints", _BOTH, _YES, _YES,
-            active_features.v2_checkpoints, "`delta.checkpointPolicy` is v2",
+            feature.uses_v2_checkpoints, "`delta.checkpointPolicy` is v2",
             _ITSELF | _DROPS | _TRACES, switch=table_properties.checkpoint_policy),
     Feature("variantType", "the variant type", _BOTH, _YES, _YES,
-            active_features.variant_type, "a column holds `variant`",
+            feature.uses_variant_type, "a column holds `variant`",
             _ITSELF | _FAILS | _BINDS),
     Feature("variantType-preview", "the variant type", _BOTH, _YES, _YES,
             None, "a column holds `variant`",
@@ -163,16 +169,16 @@ _ROWS: Final = (
             None, "its protocol lists it",
             _FAILS, ("inCommitTimestamp", "vacuumProtocolCheck"), remedy=_CATALOG),
     Feature("geospatial", "geometry and geography types", _BOTH, _YES, _NO,
-            active_features.geospatial, "a column holds `geometry` or `geography`",
+            feature.uses_geospatial, "a column holds `geometry` or `geography`",
             _ITSELF | _DROPS | _TRACES | _FAILS),
     Feature("geospatial-dev", "geometry and geography types", _BOTH, _NO, _NO,
             None, "a column holds `geometry` or `geography`",
             _DROPS | _TRACES | _FAILS),
     Feature("timestampNanos", "timestamps in nanoseconds", _BOTH, _YES, _NO,
-            active_features.timestamp_nanos, "a column holds `timestamp_nanos`",
+            feature.uses_timestamp_nanos, "a column holds `timestamp_nanos`",
             _FAILS),
     Feature("redirectReaderWriter-preview", "redirected tables", _BOTH, _NO, _NO,
-            active_features.given(table_properties.redirect),
+            feature.is_given(table_properties.redirect),
             "`delta.redirectReaderWriter-preview` is set",
             _ITSELF | _DROPS | _FAILS,
             switch=table_properties.redirect, remedy=_ELSEWHERE),
@@ -311,7 +317,7 @@ def _check_listed(protocol: Protocol, metadata: Metadata, table: str) -> None:
 
 
 def _check_columns(protocol: Protocol, metadata: Metadata, schema: StructType, table: str) -> None:
-    mapped = active_features.column_mapping(metadata, schema)
+    mapped = feature.uses_column_mapping(metadata, schema)
     if mapped and "columnMapping" not in reader_features(protocol):
         raise UnsupportedFeature(
             f"table {table} maps its columns, but its protocol does not ask for it, so that "
@@ -333,4 +339,94 @@ def _refusal(name: str, table: str, action: str) -> UnsupportedFeature:
         f"{action} tables",
         feature=name,
         remedy=(row.remedy if row else "") or usual,
+    )
+
+
+def protocol_for(names: Iterable[str]) -> Protocol:
+    """Return the weakest protocol that supports exactly the given features.
+
+    An unknown name is taken to be a writer-only feature.
+    Law: supported_features(protocol_for(n)) == frozenset(n)
+    Spec: "Table Features for New and Existing Tables"
+    """
+    features = frozenset(names)
+    reading = (name for name in features if name in FEATURES and FEATURES[name].reader_writer)
+    return weakest(reading, features)
+
+
+def self_enabling_features(metadata: Metadata, supported: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the features that metadata adds to a protocol by itself, in the order of FEATURES.
+
+    A feature whose preview is supported is left out. So are features that are used but never add
+    themselves, such as column defaults.
+    Spec: "Active Features"
+    """
+    schema = parse_schema(metadata.schema_string)
+    previewed = {PREVIEWS[name] for name in supported if name in PREVIEWS}
+    return tuple(
+        row.name
+        for row in FEATURES.values()
+        if row.enables_itself and row.name not in previewed and row.is_required(metadata, schema)
+    )
+
+
+def minimum_protocol(metadata: Metadata) -> Protocol:
+    """Return the weakest protocol that the metadata allows.
+
+    Law: metadata that uses more has a protocol that supports no less
+    Spec: "Table Features for New and Existing Tables"
+    """
+    return protocol_for(closure(self_enabling_features(metadata)))
+
+
+def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
+    """Return a protocol with more features and all that they need; unchanged if it has them.
+
+    Law: it supports what the protocol did
+    Spec: "Supported Features"
+    """
+    supported = supported_features(protocol)
+    if closure(names) <= supported:
+        return protocol
+    return merged(denormalised(protocol), protocol_for(closure(names)))
+
+
+def without_feature(protocol: Protocol, name: str) -> Protocol:
+    """Return the weakest protocol with the same features except one.
+
+    Spec: "Supported Features"
+    """
+    reading = frozenset(denormalised(protocol).reader_features or ()) - {name}
+    return weakest(reading, supported_features(protocol) - {name})
+
+
+def added_features(before: Protocol, after: Protocol) -> frozenset[str]:
+    """Return the features that a change of protocol adds.
+
+    Spec: "Supported Features"
+    """
+    return supported_features(after) - supported_features(before)
+
+
+def dropped_features(before: Protocol, after: Protocol) -> frozenset[str]:
+    """Return the features that a change of protocol removes.
+
+    Spec: "Supported Features"
+    """
+    return supported_features(before) - supported_features(after)
+
+
+def interrupting_features(before: Protocol, after: Protocol) -> tuple[str, ...]:
+    """Return, by name, the added features that fail transactions which read the table before.
+
+    The writers of those may not have met what such a feature requires of every file. Unknown
+    features are included, because their requirements are unknown.
+    Spec: "Supported Features"
+    """
+    return tuple(
+        sorted(
+            name
+            for name in added_features(before, after)
+            if name not in FEATURES or FEATURES[name].fails_concurrent
+        )
     )

@@ -1,8 +1,11 @@
-"""File paths: as written in the log, as object keys, and when two paths name the same file."""
+"""File paths: as written in the log, as object keys, and when two paths name the same file.
+
+Which files and folders of a table's root hold no data of the table.
+"""
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -205,3 +208,20 @@ def _normal(path: str) -> str:
         normal = normal[1:]
     # In an object store `a/` and `a` are different keys.
     return f"{normal}/" if path.endswith("/") and not normal.endswith("/") else normal
+
+
+_SHOWN = ("_change_data", "_delta_index")
+
+
+def is_hidden(name: str, partition_columns: Collection[str]) -> bool:
+    """Return whether a file or folder of this name, anywhere below the root, is none of the table.
+
+    Names that begin with `_` or `.` are hidden, except change data, indexes, and the folders of
+    partition columns whose names begin so.
+
+    Spec: "Data Files"
+    """
+    if not name.startswith(("_", ".")) or name.startswith(_SHOWN):
+        return False
+    column, equals, _ = name.partition("=")
+    return not (equals and unquote(column) in partition_columns)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from tidegate_delta.errors import InvalidRequest
-from tidegate_delta.properties.property import Property
-from tidegate_delta.properties.property_parsers import (
+from tidegate_delta.properties.property import (
     LONG_BITS,
+    Property,
     any_case,
     boolean,
     column_list,

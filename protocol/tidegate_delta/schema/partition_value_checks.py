@@ -9,7 +9,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Final
 
-from tidegate_delta.schema import lenient_partition_values, partition_values
+from tidegate_delta.schema import partition_values
 from tidegate_delta.schema.types import STRING, DataType, DecimalType, PrimitiveType
 
 _DAY: Final = r"[+-]?\d{4,7}-\d{1,2}-\d{1,2}"
@@ -62,7 +62,7 @@ def check_existing(text: str | None, kind: DataType) -> None:
     try:
         check_readable(text, kind)
     except ValueError:
-        lenient_partition_values.cast(text or "", kind)
+        partition_values.lenient_cast(text or "", kind)
 
 
 def check_of_file(text: str | None, kind: DataType, *, is_new: bool, is_widened: bool) -> None:

@@ -1,25 +1,39 @@
-"""Partition values: text in the log <-> typed values, and the partition folders in file paths."""
+"""Partition values: text in the log <-> typed values, and the partition folders in file paths.
+
+Parse partition values that no writer should write but that engines read nevertheless.
+
+Spark casts the text to the column's type, and a cast accepts more than the protocol defines:
+`yes`, a month without a day, a decimal with too many digits. They are parsed here as that cast
+does, to return what the engine would have read.
+
+The partition of a file as a value: engines spell a value in several ways.
+"""
 
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
-from decimal import Context, Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from functools import lru_cache
+from math import isnan
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate_delta.log.actions import Metadata
 from tidegate_delta.schema.arrow_types import arrow_type
+from tidegate_delta.schema.column_mapping import physical_partition_columns
 from tidegate_delta.schema.types import (
     DATE,
     DECIMAL_PRECISION_MAX,
+    STRING,
     TIMESTAMP,
     TIMESTAMP_NTZ,
     DataType,
     DecimalType,
     PrimitiveType,
+    parse_schema,
 )
 
 REACHED: Final = (DATE, TIMESTAMP, TIMESTAMP_NTZ)
@@ -360,3 +374,138 @@ def _moment(text: str) -> datetime:
     is_offset = zone is not None and zone[0] in "+-"
     tz = datetime.fromisoformat(f"2000-01-01T00:00:00{zone}").tzinfo if is_offset else UTC
     return datetime(year, month, day, hour, minute, second, micros, tz).astimezone(UTC)
+
+
+_TRUTHS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("t", "true", "y", "yes", "1"), "true"),
+    **dict.fromkeys(("f", "false", "n", "no", "0"), "false"),
+}
+_SUFFIXED: Final = re.compile(r"^([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[dDfF]$", re.ASCII)
+_DAY: Final = re.compile(r"^\+?(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?$", re.ASCII)
+_ZONED: Final = re.compile(
+    r"^(.*:\d{1,2}(?:\.\d*)?) ?(?:(?:UTC|GMT)?([+-])(\d{1,2})(?::(\d{1,2}))?)$"
+)
+_WIDE: Final = Context(prec=DECIMAL_PRECISION_MAX * 2, rounding=ROUND_HALF_UP)
+
+
+def lenient_cast(text: str, kind: DataType) -> Any:
+    """Return the value to which an engine casts a text; equal to `parse` where that accepts it.
+
+    Times of day without a date, zone names and years that Python lacks are not supported.
+    Law: cast(t, kind) == parse(t, kind) wherever parse does not raise
+    Raises: ValueError, which names the text.
+    Spec: "Partition Value Serialization"
+    """
+    return _cast(text, kind)
+
+
+@lru_cache(maxsize=4096)
+def _cast(text: str, kind: DataType) -> Any:
+    try:
+        return parse(text, kind)
+    except ValueError as error:
+        normalised = _canonical_text(text.strip(), kind)
+        if normalised is None:
+            raise
+        try:
+            return parse(normalised, kind)
+        except ValueError:
+            raise error from None
+
+
+def _canonical_text(text: str, kind: DataType) -> str | None:
+    """Return a text in the form that the protocol defines, or None."""
+    if isinstance(kind, DecimalType):
+        return _rounded(text, kind)
+    match kind:
+        case PrimitiveType("boolean"):
+            return _TRUTHS.get(text.lower())
+        case PrimitiveType("double" | "float"):
+            return _number(text)
+        case PrimitiveType("date"):
+            return _lenient_day(text)
+        case PrimitiveType("timestamp" | "timestamp_ntz"):
+            return _lenient_moment(text)
+    return None
+
+
+def _rounded(text: str, kind: DecimalType) -> str | None:
+    if "_" in text or not text.isascii():
+        return None
+    try:
+        value = Decimal(text).quantize(Decimal(1).scaleb(-kind.scale), context=_WIDE)
+    except InvalidOperation:
+        return None
+    return f"{value:f}"
+
+
+def _number(text: str) -> str | None:
+    match = _SUFFIXED.match(text)
+    return match[1] if match else None
+
+
+def _lenient_day(text: str) -> str | None:
+    match = _DAY.match(text)
+    return f"{match[1]}-{match[2] or 1}-{match[3] or 1}" if match else None
+
+
+def _lenient_moment(text: str) -> str | None:
+    day = _DAY.match(text)
+    if day is not None and day[3] is None:
+        return _lenient_day(text)
+    match = _ZONED.match(text)
+    zone = ""
+    if match is not None:
+        text = match[1]
+        zone = f"{match[2]}{int(match[3]):02}:{int(match[4] or 0):02}"
+    return text.rstrip(".") + zone
+
+
+Partition = tuple[Hashable, ...]
+"""The values of the partition columns, in their order; two spellings of a value are equal."""
+
+
+def partition_kinds(metadata: Metadata) -> Mapping[str, DataType]:
+    """Return the type of each partition column by the key of its value in `partitionValues`.
+
+    Spec: "Partition Value Serialization"
+    """
+    keys = physical_partition_columns(metadata)
+    schema = parse_schema(metadata.schema_string) if keys else ()
+    kinds = {field.name: field.kind for field in schema}
+    return {key: kinds.get(name, STRING) for name, key in keys.items()}
+
+
+def partition_of(
+    values: Mapping[str, str | None] | None, kinds: Mapping[str, DataType]
+) -> Partition:
+    """Return the partition of a file with these `partitionValues`.
+
+    A timestamp that does not state its time zone is taken as UTC, as it is read. What no reader can
+    parse is a value of its own.
+    Law: partition_of({k: serialize(v, kinds[k])}, kinds) is the same for equal v
+    Spec: "Partition Value Serialization"
+    """
+    return tuple(_identity((values or {}).get(key), kind) for key, kind in kinds.items())
+
+
+@lru_cache(maxsize=4096)
+def _identity(text: str | None, kind: DataType) -> Hashable:
+    if not text:
+        return None
+    try:
+        value: Hashable = lenient_cast(text, kind)
+    except ValueError:
+        return _beyond_python(text, kind)
+    # NaN is no number that equals itself; to Delta it is one value.
+    return "NaN" if isinstance(value, float) and isnan(value) else value
+
+
+def _beyond_python(text: str, kind: DataType) -> Hashable:
+    """Return a date or time in a year that Python lacks as a number; another text as it is."""
+    try:
+        [value] = column([text], kind)
+    except ValueError:
+        return text
+    number: int = value.cast("int32" if kind == DATE else "int64").as_py()
+    return number

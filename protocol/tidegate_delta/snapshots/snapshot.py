@@ -1,11 +1,17 @@
 """A snapshot: the state of a table at a version, and how a commit advances it.
 
 The file set stays in Arrow columns; everything else is a handful of objects.
+
+The result of checking a snapshot against its version checksum file: a value, never an error.
+
+A wrong checksum file may be its writer's mistake. So reads go on, and the caller is told which
+fields are in doubt.
 """
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import cached_property
 from itertools import chain
 from typing import Final
@@ -17,7 +23,6 @@ from tidegate_delta.log.actions import DomainMetadata, Metadata, Protocol, Txn
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import Version
 from tidegate_delta.log.file_paths import canonical_paths
-from tidegate_delta.snapshots.checksum_verdict import NOT_ASKED, ChecksumVerdict
 from tidegate_delta.snapshots.file_action_columns import adds_to_columns, removes_to_columns
 from tidegate_delta.snapshots.replay import (
     LogPart,
@@ -27,6 +32,45 @@ from tidegate_delta.snapshots.replay import (
     advance_txns,
     keys,
 )
+
+
+class Checked(Enum):
+    """The outcome of comparing a version with its version checksum file.
+
+    Spec: "State Validation"
+    """
+
+    NOT_ASKED = "not asked"
+    ABSENT = "absent"
+    UNREADABLE = "unreadable"
+    AGREES = "agrees"
+    CONTRADICTS = "contradicts"
+
+
+@dataclass(frozen=True)
+class ChecksumVerdict:
+    """The outcome of the check, and the fields that contradict the log, as the file names them.
+
+    Spec: "State Validation"
+    """
+
+    checked: Checked
+    fields: tuple[str, ...] = ()
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the version or its checksum file is damaged."""
+        return self.checked in (Checked.UNREADABLE, Checked.CONTRADICTS)
+
+    def __str__(self) -> str:
+        verdict = self.checked.value
+        return f"{verdict}: {', '.join(self.fields)}" if self.fields else verdict
+
+
+NOT_ASKED: Final = ChecksumVerdict(Checked.NOT_ASKED)
+ABSENT: Final = ChecksumVerdict(Checked.ABSENT)
+UNREADABLE: Final = ChecksumVerdict(Checked.UNREADABLE)
+AGREES: Final = ChecksumVerdict(Checked.AGREES)
 
 
 class KeySet(Set[str]):

@@ -1,25 +1,65 @@
-"""What all commands share: `--config`, `--set`, `--json`, output, and errors as exit statuses."""
+"""What all commands share: `--config`, `--set`, `--json`, output, and errors as exit statuses.
+
+Consoles for the output of commands: as wide as the terminal, unwrapped in a pipe or file.
+
+The commands of the installed services, found by entry point.
+
+The command of a service: it loads the service's settings and runs it until it is stopped.
+"""
 
 import inspect
 import logging
+import os
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from importlib.metadata import EntryPoint, entry_points
 from itertools import takewhile
 from pathlib import Path
 from traceback import format_exception
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import typer
+from rich.console import Console
 
 from tidegate_delta.errors import Misconfigured, TidegateError
-from tidegate_runtime.cli.console import console, printable
 from tidegate_runtime.containment import class_of, reason_of
-from tidegate_runtime.service.runner import EXIT_FAULT, EXIT_OK, exit_status
+from tidegate_runtime.service.runner import EXIT_FAULT, EXIT_OK, Running, exit_status, run
 from tidegate_runtime.service.settings import ServiceSettings, load
+
+WIDE: Final = 10_000
+"""Width of output that goes to no terminal: programs expect each row of a table on one line."""
+
+
+def console(*, stderr: bool = False, wide: int = WIDE) -> Console:
+    """Return a console that prints text literally, without markup or automatic colours.
+
+    The environment variable COLUMNS, if set, overrides the width.
+    """
+    out = sys.stderr if stderr else sys.stdout
+    has_own_width = out.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return Console(
+        stderr=stderr,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        width=None if has_own_width else wide,
+    )
+
+
+def printable(text: str) -> str:
+    """Return a text with control characters and line breaks escaped.
+
+    Paths, names and reasons come from any writer, who could send escape sequences.
+    """
+    return "".join(
+        character if character.isprintable() else ascii(character)[1:-1] for character in text
+    )
+
 
 S = TypeVar("S", bound=ServiceSettings)
 Config = Annotated[
@@ -169,3 +209,55 @@ def fail(error: TidegateError) -> NoReturn:
     _errors.print(error.error_class, style="red", end=": ")
     _errors.print(str(error), soft_wrap=True)
     raise typer.Exit(exit_status(error)) from error
+
+
+GROUP: Final = "tidegate.commands"
+
+
+def command_entry_points() -> dict[str, EntryPoint]:
+    """Return the entry point of each command by its name."""
+    return {point.name: point for point in sorted(entry_points(group=GROUP))}
+
+
+def loaded_app(point: EntryPoint) -> typer.Typer | str:
+    """Return a command, or a sentence that names the library it lacks.
+
+    An image has the libraries of one service only.
+    """
+    try:
+        command = point.load()
+    except ModuleNotFoundError as error:
+        return f"not installed: it needs {error.name}"
+    assert isinstance(command, typer.Typer), f"{point.value} is a Typer app"
+    return command
+
+
+KINDS: Final[dict[str, type[ServiceSettings]]] = {}
+"""The settings of each service whose command was loaded, by its name."""
+
+
+def service_app(name: str, kind: type[S], serve: Callable[[S, Running], None]) -> typer.Typer:
+    """Return the command that loads a service's settings and runs it, with the help of `serve`."""
+    KINDS[name] = kind
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+    def run_service(settings: S) -> None:
+        before = frozenset(threading.enumerate())
+        status = run(lambda running: serve(settings, running), name, settings)
+        leave_behind(before, status)
+        raise typer.Exit(status)
+
+    app.command(name, help=serve.__doc__)(command(kind)(run_service))
+    return app
+
+
+def leave_behind(before: frozenset[threading.Thread], status: int) -> None:
+    """End the process at once if threads that the service started are still alive.
+
+    They wait for responses of a store, which may take minutes, and the interpreter would wait for
+    them at exit. Nothing depends on them: everything that had to be published or durable already
+    is.
+    """
+    if any(thread not in before and not thread.daemon for thread in threading.enumerate()):
+        logging.shutdown()
+        os._exit(status)

@@ -14,14 +14,14 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from tidegate_delta.errors import Misconfigured
-from tidegate_runtime.cli import (
-    config_commands,
-    schema_commands,
-    store_commands,
-    topics_commands,
+from tidegate_runtime.cli import commands
+from tidegate_runtime.cli.command import (
+    OUT,
+    command_entry_points,
+    fail,
+    fail_unforeseen,
+    loaded_app,
 )
-from tidegate_runtime.cli.command import OUT, fail, fail_unforeseen
-from tidegate_runtime.cli.command_plugins import command_entry_points, loaded_app
 from tidegate_runtime.containment import contained
 from tidegate_runtime.release import KAFKA_VERSION, RELEASE
 
@@ -30,10 +30,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("config")(config_commands.show_config)
-app.command("schemas")(schema_commands.schemas)
-app.add_typer(topics_commands.topics, name="topics")
-app.add_typer(store_commands.store, name="store")
+app.command("config")(commands.show_config)
+app.command("schemas")(commands.schemas)
+app.add_typer(commands.topics, name="topics")
+app.add_typer(commands.store, name="store")
 
 
 def _show_versions(requested: bool) -> None:

@@ -29,8 +29,7 @@ from tidegate_messages.schema_change import (
     StreamGap,
 )
 from tidegate_messages.topics import Topics
-from tidegate_runtime.client.carried_rows import carried_row
-from tidegate_runtime.client.iso_values import typed
+from tidegate_runtime.client.change_rows import carried_row, typed_iso_value
 from tidegate_runtime.kafka.client_protocols import Bus, Offset, Reader, Record, TopicPartition
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.storage.open_store import open_store
@@ -558,7 +557,7 @@ class TableCopy:
         rows = [dict(row) for row in self._rows.values()]
         if schema is not None:
             rows = [
-                {field.name: typed(row.get(field.name), field.type) for field in schema}
+                {field.name: typed_iso_value(row.get(field.name), field.type) for field in schema}
                 for row in rows
             ]
         return pa.Table.from_pylist(rows, schema=schema)

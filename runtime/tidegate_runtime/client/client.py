@@ -21,10 +21,10 @@ from tidegate_messages.codec import PRODUCER, PRODUCER_BYTES_MAX, decode, encode
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import OPERATOR_REQUESTS, Proposal
 from tidegate_messages.published_records import TableRecord
+from tidegate_messages.record_headers import TRACEPARENT
 from tidegate_messages.refusals import REFUSALS
 from tidegate_messages.table_home import Home, home_of
 from tidegate_messages.topics import Topics
-from tidegate_messages.trace_context import TRACEPARENT
 from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.clock import Clock, SystemClock, new_id
 from tidegate_runtime.kafka.client_protocols import (

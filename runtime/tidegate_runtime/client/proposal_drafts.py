@@ -29,16 +29,19 @@ from tidegate_delta.log.file_names import STAGED_FOLDER, in_log, staged_name
 from tidegate_messages.codec import encode
 from tidegate_messages.metadata_patch import MetadataPatch
 from tidegate_messages.proposal import (
+    ROW_INTENT,
     AppTxn,
     AppTxnAdvance,
     ClaimCheck,
     Isolation,
     Operation,
+    Predicate,
     Proposal,
     ProposalKind,
+    Purpose,
+    ReadSet,
+    RowIntent,
 )
-from tidegate_messages.read_set import Predicate, ReadSet
-from tidegate_messages.row_intent import ROW_INTENT, Purpose, RowIntent
 
 INLINE_BYTES_MAX: Final = 512 * 1024
 """Size of a record above which its actions go to a file in the store, named by a claim check."""

@@ -2,26 +2,29 @@
 
 `predicate_of` refuses what the tree can't hold. `wider_predicate_of` refuses nothing: Spark decides
 which rows match, and the tree only says which files and which rows of others may matter.
+
+Time zones, by the names that Spark accepts for a session's time zone.
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, time
+from datetime import datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal, InvalidOperation
 from struct import pack, unpack
 from typing import Any, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
-from tidegate_delta.data_skipping.predicate_tree import Predicate
-from tidegate_delta.data_skipping.resolved_columns import COLLATIONS
+from tidegate_delta.data_skipping.predicate_tree import COLLATIONS, Predicate
 from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
 from tidegate_delta.schema import partition_values
 from tidegate_delta.schema.char_varchar import limits
 from tidegate_delta.schema.field_paths import same_name
+from tidegate_delta.schema.partition_values import names_zone, parse, serialize
 from tidegate_delta.schema.types import (
     DATE,
     FLOAT,
@@ -35,7 +38,43 @@ from tidegate_delta.schema.types import (
     sql_name,
 )
 from tidegate_runtime.conditions.sql_expression import parse_expression
-from tidegate_runtime.conditions.time_zones import zone_of
+
+_OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?")
+
+
+def zone_of(name: str) -> tzinfo:
+    """Return the time zone of a region name or UTC offset. Raises: InvalidRequest."""
+    if name.upper() in ("Z", "UTC", "GMT", "UT"):
+        name = "+00"
+    match = _OFFSET.fullmatch(name)
+    try:
+        if match is None:
+            return ZoneInfo(name)
+        hours, minutes, seconds = (int(part or 0) for part in match.groups()[1:])
+        away = timedelta(hours=hours, minutes=minutes, seconds=seconds)
+        return timezone(-away if match[1] == "-" else away)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise InvalidRequest(
+            f"the session's time zone {name!r} is not known to this machine: name the zone in the "
+            "timestamps that you compare with, as in '2013-01-01 10:00:00Z'",
+            error_class="INVALID_TIMEZONE",
+        ) from error
+
+
+def in_zone(text: str, zone: str) -> str:
+    """Return a timestamp's text unchanged if it names a zone, else converted from `zone` to UTC.
+
+    Text that is no timestamp is returned unchanged; the reader refuses it.
+    Raises: InvalidRequest, for an unknown zone.
+    """
+    try:
+        timestamp = None if names_zone(text) else parse(text, TIMESTAMP)
+        if timestamp is None:
+            return text
+        return serialize(timestamp.replace(tzinfo=zone_of(zone)), TIMESTAMP) or text
+    except ValueError:
+        return text
+
 
 _COMPARISONS: Final[Mapping[type[exp.Expr], str]] = {
     exp.EQ: "=",

@@ -6,16 +6,24 @@ are more urgent. Turns of one table run one after the other, those of several ta
 pass over all tables runs alone. An error of Kafka, or of all tables, ends the run: records that
 were not acknowledged are delivered again. Errors of one table are kept to that table
 (`quarantine`).
+
+A queue for turns: a few tables have theirs at once, and a free place goes to the most urgent.
+
+A read-write lock for asyncio: many holders share it, or one holds it alone and goes first.
+
+A pass waits for a long turn of one table, but turns of other tables do not wait with it.
 """
 
 import asyncio
 import logging
 import tempfile
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Collection, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, Final, Protocol
 from uuid import UUID
@@ -26,24 +34,137 @@ from mode.threads import ServiceThread
 from tidegate_delta.errors import Unavailable
 from tidegate_messages.codec import decode
 from tidegate_messages.published_records import CommitRecord
-from tidegate_messages.trace_context import traceparent_of
+from tidegate_messages.record_headers import traceparent_of
 from tidegate_runtime.containment import attempted, is_fault, reason_of
-from tidegate_runtime.followers.async_rw_lock import AsyncRwLock
 from tidegate_runtime.followers.faust_app import (
     DaemonWorkerThread,
+    SkippedRecords,
     app_settings,
+    ask,
     ends,
     partition,
     translated_error,
     unread,
 )
-from tidegate_runtime.followers.skipped_records import SkippedRecords, ask
-from tidegate_runtime.followers.turn_queue import TurnQueue
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.observability.tracing import continued
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.service.settings import ServiceSettings
+
+
+class TurnQueue:
+    """Places for turns. `urgency` is asked when a place becomes free, so it may change meanwhile.
+
+    Law: of two tables that wait, the more urgent one is served first; of two alike, the older one
+    """
+
+    def __init__(self, places: int, urgency: Callable[[UUID], float]) -> None:
+        self._free = places
+        self._urgency = urgency
+        self._waiting: dict[UUID, asyncio.Future[None]] = {}
+
+    @asynccontextmanager
+    async def turn(self, table: UUID) -> AsyncIterator[None]:
+        """Hold a place for a table, which must not have one already."""
+        if self._free:
+            self._free -= 1
+        else:
+            await self._called(table)
+        try:
+            yield
+        finally:
+            self._leave()
+
+    async def _called(self, table: UUID) -> None:
+        called = self._waiting[table] = asyncio.get_running_loop().create_future()
+        try:
+            await called
+        except asyncio.CancelledError:
+            if self._waiting.pop(table, None) is None:
+                # The place was given to this table while it was cancelled.
+                self._leave()
+            raise
+
+    def _leave(self) -> None:
+        if not self._waiting:
+            self._free += 1
+            return
+        table = max(self._waiting, key=self._urgency)
+        self._waiting.pop(table).set_result(None)
+
+
+class AsyncRwLock:
+    """The lock.
+
+    `patience_s` is how long a waiting exclusive holder keeps new sharers out. After that, new ones
+    may enter until the long turns have ended, that is, those that were under way at that time.
+    Law: while one holder is alone, there is no other.
+    """
+
+    def __init__(self, patience_s: float = inf) -> None:
+        self._patience_s = patience_s
+        self._changed = asyncio.Condition()
+        self._sharing: set[object] = set()
+        self._long: set[object] = set()
+        self._wanted_alone = 0
+        self._alone = False
+
+    @asynccontextmanager
+    async def shared(self) -> AsyncIterator[None]:
+        """Hold the lock together with other sharers."""
+        turn = object()
+        async with self._changed:
+            await self._changed.wait_for(self._may_share)
+            self._sharing.add(turn)
+        try:
+            yield
+        finally:
+            async with self._changed:
+                self._sharing.discard(turn)
+                self._long.discard(turn)
+                self._changed.notify_all()
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Hold the lock alone."""
+        async with self._changed:
+            self._wanted_alone += 1
+            try:
+                await self._wait_until_idle()
+                self._alone = True
+            finally:
+                self._wanted_alone -= 1
+                self._changed.notify_all()
+        try:
+            yield
+        finally:
+            async with self._changed:
+                self._alone = False
+                self._changed.notify_all()
+
+    async def idle(self) -> None:
+        """Wait until the lock has no holder."""
+        async with self._changed:
+            await self._changed.wait_for(self._is_idle)
+
+    async def _wait_until_idle(self) -> None:
+        try:
+            async with asyncio.timeout(self._patience_s if self._patience_s < inf else None):
+                await self._changed.wait_for(self._is_idle)
+        except TimeoutError:
+            # Only once: later turns that also last long do not delay the exclusive holder any
+            # further.
+            self._long |= self._sharing
+            self._changed.notify_all()
+            await self._changed.wait_for(self._is_idle)
+
+    def _may_share(self) -> bool:
+        return not self._alone and (not self._wanted_alone or bool(self._long))
+
+    def _is_idle(self) -> bool:
+        return not self._alone and not self._sharing
+
 
 JOIN_TIMEOUT_S: Final = 60.0
 SETTLE_TIMEOUT_S: Final = 10.0

@@ -11,12 +11,9 @@ from confluent_kafka.admin import AdminClient
 from tidegate_delta.errors import Unavailable
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.kafka.client_protocols import ANSWER_S, ClusterIdentity
-from tidegate_runtime.kafka.consumer import KafkaConsumer
-from tidegate_runtime.kafka.error_translation import is_retriable, make_client, translated
-from tidegate_runtime.kafka.librdkafka_logs import LIBRARY
-from tidegate_runtime.kafka.partition_reader import KafkaReader
-from tidegate_runtime.kafka.producer import KafkaProducer
-from tidegate_runtime.kafka.replies import KafkaReplies
+from tidegate_runtime.kafka.consumer import KafkaConsumer, KafkaReader
+from tidegate_runtime.kafka.librdkafka import LIBRARY, is_retriable, make_client, translated
+from tidegate_runtime.kafka.producer import KafkaProducer, KafkaReplies
 from tidegate_runtime.kafka.settings import KafkaSettings, for_librdkafka
 
 _PAUSE_S: Final = 0.1

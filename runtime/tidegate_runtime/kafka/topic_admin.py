@@ -17,8 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 from tidegate_delta.errors import Unavailable
 from tidegate_messages.topics import Topic
 from tidegate_runtime.kafka.client_protocols import ANSWER_S
-from tidegate_runtime.kafka.error_translation import make_client, translated
-from tidegate_runtime.kafka.librdkafka_logs import LIBRARY
+from tidegate_runtime.kafka.librdkafka import LIBRARY, make_client, translated
 from tidegate_runtime.kafka.settings import KafkaSettings, for_librdkafka
 
 _PAUSE_S: Final = 0.05

@@ -18,10 +18,10 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from tidegate_delta.errors import Misconfigured
-from tidegate_messages.trace_context import (
+from tidegate_messages.record_headers import (
     SPAN_ID_BITS,
     TRACE_ID_BITS,
-    compose,
+    compose_traceparent,
     is_traceparent,
 )
 from tidegate_runtime.release import RELEASE
@@ -44,7 +44,9 @@ def traceparent() -> str:
     """Return the trace context that is continued here: given by `continued`, by the environment,
     or a new one.
     """
-    return continued_traceparent() or compose(_random_id(TRACE_ID_BITS), _random_id(SPAN_ID_BITS))
+    return continued_traceparent() or compose_traceparent(
+        _random_id(TRACE_ID_BITS), _random_id(SPAN_ID_BITS)
+    )
 
 
 def continued_traceparent() -> str | None:
@@ -202,7 +204,7 @@ def _remote(api: Any, traceparent: str | None) -> Any:
 def _text_of(context: Any) -> str | None:
     if not context.is_valid:
         return None
-    return compose(context.trace_id, context.span_id, int(context.trace_flags))
+    return compose_traceparent(context.trace_id, context.span_id, int(context.trace_flags))
 
 
 def _random_id(bits: int) -> int:

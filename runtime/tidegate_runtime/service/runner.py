@@ -24,8 +24,8 @@ from typing import Final
 
 from tidegate_delta.errors import Misconfigured, TidegateError
 from tidegate_runtime.clock import Clock, SystemClock
-from tidegate_runtime.kafka.error_translation import LOGIN_REFUSED
-from tidegate_runtime.kafka.security import KafkaSecurity, credentials_digest
+from tidegate_runtime.kafka.librdkafka import LOGIN_REFUSED
+from tidegate_runtime.kafka.settings import KafkaSecurity, credentials_digest
 from tidegate_runtime.observability import logs
 from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.observability.tracing import exporting

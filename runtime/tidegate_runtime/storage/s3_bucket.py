@@ -16,12 +16,19 @@ from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.storage.log_store import FileStat, Turn, at_once
 from tidegate_runtime.storage.object_bucket import Head, Page, file_system, send_once
 from tidegate_runtime.storage.object_responses import (
+    OUTDATED,
     ErrorResponse,
     ResponseMeaning,
+    ask_region_once,
+    check_404_origin,
+    check_redirect,
+    check_written,
+    etag,
     is_missing,
     judge,
     malformed_as_error,
     required_value,
+    understood,
 )
 from tidegate_runtime.storage.s3_conditional_put import (
     CONNECTIONS_MAX,
@@ -29,15 +36,6 @@ from tidegate_runtime.storage.s3_conditional_put import (
     UseOtherWay,
     conditional_puts,
     send,
-)
-from tidegate_runtime.storage.s3_responses import (
-    OUTDATED,
-    ask_region_once,
-    check_404_origin,
-    check_redirect,
-    check_written,
-    etag,
-    understood,
 )
 
 OPTIONS: Final = (

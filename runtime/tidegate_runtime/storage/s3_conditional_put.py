@@ -18,8 +18,7 @@ from typing import Any, Final
 
 from tidegate_delta.errors import Misconfigured
 from tidegate_runtime.release import ENGINE
-from tidegate_runtime.storage.object_responses import ErrorResponse
-from tidegate_runtime.storage.s3_responses import OUTDATED
+from tidegate_runtime.storage.object_responses import OUTDATED, ErrorResponse
 
 CONNECTIONS_MAX: Final = 64
 """Idle connections to keep: as many as there are threads that send conditional PUTs."""

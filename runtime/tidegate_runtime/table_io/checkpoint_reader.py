@@ -2,6 +2,11 @@
 
 Only the columns that a snapshot needs are read, a row group at a time. Writers differ in what they
 leave out (null structs, absent fields), so every field is optional.
+
+Whether a checkpoint is there whole, and what a hint to it says.
+
+A torn checkpoint, or one that lacks a part or a sidecar, counts as none: another is written. Only
+the ends of Parquet files are read.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -9,16 +14,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidegate_delta.checkpoints.v2_top_level_file import (
+from tidegate_delta.checkpoints.checkpoint_rows import (
     TopLevelFile,
-    check,
-    read_json,
+    check_top_level,
+    read_top_level_json,
     sidecar_path,
 )
+from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
 from tidegate_delta.errors import BrokenLog
 from tidegate_delta.log.actions import (
     Action,
@@ -29,15 +36,16 @@ from tidegate_delta.log.actions import (
     Sidecar,
     Txn,
 )
-from tidegate_delta.log.file_names import LogFile, in_log
+from tidegate_delta.log.file_names import LogFile, LogFileKind, in_log, in_sidecars
 from tidegate_delta.log.json_lines import with_defaults
+from tidegate_delta.log.log_segment import complete_checkpoints
 from tidegate_delta.snapshots.chunked_arrays import missing, stacked
 from tidegate_delta.snapshots.file_action_columns import ADD_SCHEMA, KEY_SCHEMA, REMOVE_SCHEMA
 from tidegate_delta.snapshots.raw_stats import PARSED, with_texts
 from tidegate_delta.snapshots.replay import LogPart
 from tidegate_runtime.storage.log_store import LogStore
-from tidegate_runtime.table_io.log_reader import of_table
-from tidegate_runtime.table_io.parquet_footers import Footer, read_footer
+from tidegate_runtime.table_io.log_reader import list_log, of_table
+from tidegate_runtime.table_io.parquet_footers import Footer, read_footer, read_row_count
 
 _OBJECTS: Final[Mapping[str, type[Action]]] = {
     kind.wire_name: kind
@@ -142,7 +150,7 @@ def read_top(store: LogStore, file: LogFile, columns: FileColumns) -> TopLevelFi
     read = _read_json if is_json else _read_parquet
     top = read(store, in_log(file.name), columns)
     with of_table(store.root):
-        check(file, top)
+        check_top_level(file, top)
     return top
 
 
@@ -156,7 +164,7 @@ def _read_json(store: LogStore, path: str, columns: FileColumns) -> TopLevelFile
 
 def _parsed_json(store: LogStore, name: str, content: bytes, columns: FileColumns) -> TopLevelFile:
     try:
-        return read_json(name, content, columns.files)
+        return read_top_level_json(name, content, columns.files)
     except (BrokenLog, ValueError) as error:
         raise corrupt(store.root, name, f"can't be read ({error})") from error
 
@@ -412,3 +420,67 @@ def corrupt(root: str, name: str, problem: str) -> BrokenLog:
         "before it are still there, or restore it from a backup",
         error_class="CorruptCheckpoint",
     )
+
+
+def whole_checkpoint(store: LogStore, version: int) -> LastCheckpoint | None:
+    """Return the hint to the checkpoint of a version, or None if there is none that is whole.
+
+    Raises: Unavailable.
+    """
+    listed: list[LogFile] = []
+    for file, _ in list_log(store, f"{version:020d}.checkpoint"):
+        if file.version != version or not file.is_checkpoint:
+            break
+        listed.append(file)
+    parts = complete_checkpoints(listed).get(version)
+    return None if parts is None else _described(store, version, parts)
+
+
+def newest_whole_checkpoint(store: LogStore, after: int) -> LastCheckpoint | None:
+    """Return the hint to the newest checkpoint after a version that is whole, or None.
+
+    Raises: Unavailable.
+    """
+    listed = [file for file, _ in list_log(store, f"{after + 1:020d}")]
+    for version, parts in sorted(complete_checkpoints(listed).items(), reverse=True):
+        if hint := _described(store, version, parts):
+            return hint
+    return None
+
+
+def _described(store: LogStore, version: int, parts: Sequence[LogFile]) -> LastCheckpoint | None:
+    try:
+        sizes = [_size(store, in_log(part.name)) for part in parts]
+        if parts[0].kind is not LogFileKind.CHECKPOINT_PART:
+            names = read_sidecar_names(store, parts[0]) or frozenset()
+            sizes += [_size(store, in_sidecars(name)) for name in sorted(names)]
+    except (BrokenLog, FileNotFoundError, pa.ArrowException, OSError, ValueError):
+        return None
+    return LastCheckpoint(
+        version=version,
+        size=sum(actions for actions, _ in sizes),
+        parts=len(parts) if parts[0].kind is LogFileKind.CHECKPOINT_PART else None,
+        size_in_bytes=sum(size_bytes for _, size_bytes in sizes),
+    )
+
+
+def _size(store: LogStore, path: str) -> tuple[int, int]:
+    """Return how many actions and bytes a checkpoint file has.
+
+    Raises: FileNotFoundError; ValueError, OSError, ArrowException for a torn one; Unavailable.
+    """
+    if path.endswith(".json"):
+        content = store.read(path)
+        if content is None:
+            raise FileNotFoundError(path)
+        lines = [orjson.loads(line) for line in content.splitlines() if line.strip()]
+        if not lines:
+            raise ValueError(f"{path} is empty")
+        return len(lines), len(content)
+    with store.open(path) as file:
+        rows = read_row_count(file)
+        return rows, _end(file)
+
+
+def _end(file: BinaryIO) -> int:
+    return file.seek(0, 2)

@@ -5,6 +5,8 @@ What names a sidecar is written after it, so that a failure in between leaves no
 While all its rows hold, a sidecar of the last checkpoint is named again, and a row group of one
 without sidecars is copied. Other rows are read again, part by part, so that the memory does not
 grow with the table.
+
+Write files of the log that follow from its commits: any writer's file will do.
 """
 
 import io
@@ -30,6 +32,10 @@ from tidegate_delta.checkpoints.checkpoint_rows import (
     few_actions,
     object_rows,
     remove_rows,
+    sidecar_schema,
+    top_level,
+    top_level_json,
+    top_level_schema,
 )
 from tidegate_delta.checkpoints.checkpoint_state import (
     STORED_SCHEMA,
@@ -42,12 +48,7 @@ from tidegate_delta.checkpoints.checkpoint_state import (
     whole_rows,
 )
 from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
-from tidegate_delta.checkpoints.v2_checkpoint_rows import (
-    sidecar_schema,
-    top_level,
-    top_level_json,
-    top_level_schema,
-)
+from tidegate_delta.errors import OutcomeUnknown
 from tidegate_delta.log.actions import Metadata, Sidecar
 from tidegate_delta.log.file_names import (
     LAST_CHECKPOINT,
@@ -61,12 +62,33 @@ from tidegate_delta.log.file_names import (
 )
 from tidegate_delta.snapshots.chunked_arrays import stacked
 from tidegate_delta.snapshots.snapshot import Snapshot
-from tidegate_runtime.storage.log_store import LogStore
-from tidegate_runtime.table_io.checkpoint_presence import newest_whole_checkpoint, whole_checkpoint
-from tidegate_runtime.table_io.checkpoint_reader import stacked_files
-from tidegate_runtime.table_io.derived_files import put_derived
+from tidegate_runtime.storage.log_store import LogStore, Put
+from tidegate_runtime.table_io.checkpoint_reader import (
+    newest_whole_checkpoint,
+    stacked_files,
+    whole_checkpoint,
+)
 from tidegate_runtime.table_io.row_group_copying import RowGroup, read_row_groups
 from tidegate_runtime.table_io.stored_checkpoint import StoredReader
+
+_PUT_S: Final = 30.0
+_SLOWEST_BYTES_PER_S: Final = 256 * 1024
+
+
+def put_derived(store: LogStore, name: str, content: bytes) -> bool:
+    """Write a file of the log unless it exists; return whether ours is there.
+
+    Raises: OutcomeUnknown, when it is not known whether the file exists; Unavailable.
+    """
+    deadline_s = _PUT_S + len(content) / _SLOWEST_BYTES_PER_S
+    result = store.put_if_absent(in_log(name), content, deadline_s)
+    if result is Put.UNKNOWN:
+        raise OutcomeUnknown(
+            f"the store did not say whether {name} of table {store.root} was written; the log is "
+            "read again and what is missing is written then"
+        )
+    return result is Put.WON
+
 
 CODEC: Final = "snappy"
 

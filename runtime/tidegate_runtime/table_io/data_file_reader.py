@@ -14,14 +14,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate_delta.data_skipping.file_pruning import prune
-from tidegate_delta.data_skipping.predicate_tree import Predicate, children, columns_of, path_of
-from tidegate_delta.data_skipping.predicate_validation import wrong_with
-from tidegate_delta.data_skipping.resolved_columns import COLLATIONS
+from tidegate_delta.data_skipping.predicate_tree import (
+    COLLATIONS,
+    Predicate,
+    children,
+    columns_of,
+    path_of,
+    predicate_problem,
+)
 from tidegate_delta.data_skipping.row_predicates import evaluate
 from tidegate_delta.deletion_vectors.descriptors import EVERY_ROW, RowChoice
 from tidegate_delta.errors import BrokenLog, InvalidRequest, Unavailable, UnsupportedFeature
 from tidegate_delta.log.actions import Metadata
-from tidegate_delta.schema import lenient_partition_values
 from tidegate_delta.schema import partition_values as partitions
 from tidegate_delta.schema.arrow_types import arrow_type, to_arrow
 from tidegate_delta.schema.column_mapping import (
@@ -29,13 +33,20 @@ from tidegate_delta.schema.column_mapping import (
     mode_of,
     physical_partition_columns,
 )
+from tidegate_delta.schema.partition_values import lenient_cast
 from tidegate_delta.schema.types import StructField, StructType, parse_schema
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_runtime.storage.log_store import LogStore
-from tidegate_runtime.table_io.calendar_rebase import OldCalendar, calendar_of
 from tidegate_runtime.table_io.deletion_vector_reader import chosen_rows, live_rows
 from tidegate_runtime.table_io.log_reader import of_table
-from tidegate_runtime.table_io.logical_columns import WrongType, conform, find_name, sources_of
+from tidegate_runtime.table_io.logical_columns import (
+    OldCalendar,
+    WrongType,
+    calendar_of,
+    conform,
+    find_name,
+    sources_of,
+)
 from tidegate_runtime.table_io.row_ids import (
     POSITION,
     physical_fields,
@@ -212,7 +223,7 @@ def matching(batch: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:
 
 
 def _check_grammar(predicate: Predicate) -> None:
-    mistake = wrong_with([predicate], NODES_MAX)
+    mistake = predicate_problem([predicate], NODES_MAX)
     if mistake is not None:
         raise InvalidRequest(
             f"the predicate {mistake[1]}: use the grammar of "
@@ -346,9 +357,7 @@ def _constant(text: str | None, field: StructField, size: int) -> pa.Array:
         value = partitions.column([text], field.kind)[0]
     except ValueError:
         # As Spark reads it; predicates and the conflict rules do the same.
-        value = pa.scalar(
-            lenient_partition_values.cast(text or "", field.kind), arrow_type(field.kind)
-        )
+        value = pa.scalar(lenient_cast(text or "", field.kind), arrow_type(field.kind))
     return pa.repeat(value, size) if value.is_valid else pa.nulls(size, arrow_type(field.kind))
 
 

@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 
 from tidegate_delta.deletion_vectors import descriptors
 from tidegate_delta.deletion_vectors.descriptors import EVERY_ROW, FILE_VERSION, RowChoice
-from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap
-from tidegate_delta.deletion_vectors.roaring_containers import BLOCK
+from tidegate_delta.deletion_vectors.roaring_bitmap import BLOCK, Bitmap
 from tidegate_delta.errors import BrokenLog, Unavailable
 from tidegate_delta.log.actions import DeletionVector
 from tidegate_runtime.storage.log_store import LogStore

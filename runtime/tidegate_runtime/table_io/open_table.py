@@ -1,17 +1,27 @@
-"""Open a table: list its log, choose the files of a version, read and replay them."""
+"""Open a table: list its log, choose the files of a version, read and replay them.
 
+Compare a snapshot with its version checksum.
+
+A contradiction is logged and does not end a read, since the checksum itself may be wrong. Nor does
+it keep checkpoints from being written: while the commits are there these can be made again.
+"""
+
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate_delta.checkpoints import version_checksum
+from tidegate_delta.checkpoints.version_checksum import VersionChecksum, validate_checksum
 from tidegate_delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
 from tidegate_delta.features.supported_features import check_readable
 from tidegate_delta.log.actions import CommitInfo, Protocol
 from tidegate_delta.log.commit import Commit
-from tidegate_delta.log.file_names import LogFile, LogFileKind, commit_name
+from tidegate_delta.log.file_names import LogFile, LogFileKind, checksum_name, commit_name, in_log
 from tidegate_delta.log.log_segment import LogSegment, choose, complete_checkpoints
 from tidegate_delta.log.protocol_versions import reader_features
 from tidegate_delta.properties.table_properties import in_commit_timestamps_enabled
@@ -24,12 +34,19 @@ from tidegate_delta.snapshots.replay import (
     read_parts,
     replay,
 )
-from tidegate_delta.snapshots.snapshot import LiveKeys, Snapshot, evolve_parts, from_replay
+from tidegate_delta.snapshots.snapshot import (
+    ABSENT,
+    ChecksumVerdict,
+    LiveKeys,
+    Snapshot,
+    evolve_parts,
+    from_replay,
+)
 from tidegate_runtime import gc_control
 from tidegate_runtime.containment import about
+from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.checkpoint_reader import KEYS, WHOLE, FileColumns, read_checkpoint
-from tidegate_runtime.table_io.checksum_verification import verdict_on
 from tidegate_runtime.table_io.log_reader import (
     defined_in,
     find_segment,
@@ -40,6 +57,86 @@ from tidegate_runtime.table_io.log_reader import (
     span_of,
 )
 from tidegate_runtime.table_io.time_travel import find_version
+
+_REMEMBERED: Final = 1_024
+_log = logging.getLogger(__name__)
+
+
+def verdict_on(store: LogStore, snapshot: Snapshot, listed: LogFile | None) -> ChecksumVerdict:
+    """Return whether a snapshot agrees with the checksum file that was listed with its version.
+
+    A contradiction is logged, once for each version. Raises: Unavailable.
+    """
+    content = None if listed is None else store.read(in_log(listed.name))
+    if content is None:
+        return ABSENT
+    verdict = validate_checksum(content, snapshot)
+    if verdict.is_doubtful:
+        _warn_once(store.root, int(snapshot.version), str(verdict))
+    return verdict
+
+
+def stated_checksum(store: LogStore, version: int) -> VersionChecksum | None:
+    """Return the checksum of a version, or None without a readable checksum file.
+
+    Raises: Unavailable.
+    """
+    content = store.read(in_log(checksum_name(version))) if version >= 0 else None
+    if content is None:
+        return None
+    try:
+        return version_checksum.decode(content)
+    except BrokenLog:
+        # A checksum is only a check: its values can be computed from the table instead.
+        return None
+
+
+def checksum_contradiction(store: LogStore, snapshot: Snapshot) -> str:
+    """Return what the checksum file of a snapshot's version states otherwise, or "".
+
+    Raises: Unavailable.
+    """
+    return contradiction_of(store, snapshot.version, version_checksum.of(snapshot))
+
+
+def contradiction_of(store: LogStore, version: int, computed: VersionChecksum) -> str:
+    """Return what the checksum file of a version states otherwise than what was found, or "".
+
+    A version without a readable checksum file has no contradiction. Raises: Unavailable.
+    """
+    stated = stated_checksum(store, version)
+    if stated is None:
+        return ""
+    names = version_checksum.differences(stated, computed)
+    if not names:
+        return ""
+    listed = ", ".join(
+        f"{name} {_shown(getattr(stated, name))}, not {_shown(getattr(computed, name))}"
+        for name in names
+    )
+    return (
+        f"{checksum_name(version)} of table {store.root} contradicts the log up to "
+        f"version {version}: it states {listed}. Compare the table with a backup; if "
+        "the log is right, delete the checksum file"
+    )
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _warn_once(root: str, version: int, contradiction: str) -> None:
+    """Log a contradiction; the cache limits it to once for each version."""
+    log_event(
+        _log,
+        "checksum_doubted",
+        level=logging.WARNING,
+        root=root,
+        version=version,
+        why=contradiction,
+    )
+
+
+def _shown(value: object) -> str:
+    return str(value) if isinstance(value, int) else "another"
+
 
 Checkpoint = TypeVar("Checkpoint")
 """What is read of a checkpoint."""

@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import BinaryIO, Final
 
-from tidegate_runtime.table_io.parquet_footers import MAGIC, read_footer_bytes, with_length
-from tidegate_runtime.table_io.thrift_compact import (
+from tidegate_runtime.table_io.parquet_footers import (
     INT64,
     INTEGERS,
     LIST,
+    MAGIC,
     STRUCT,
     CompactReader,
     Field,
     encode_integer,
     encode_struct,
     encode_structs,
+    read_footer_bytes,
+    with_length,
 )
 
 # The numbers of fields in FileMetaData, RowGroup, ColumnChunk and ColumnMetaData.

@@ -10,7 +10,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
 from tidegate_cdc_publisher.change_records import ChangeRecord
-from tidegate_cdc_publisher.cli.change_lines import change_line
+from tidegate_cdc_publisher.cli.change_commands import change_line
 from tidegate_cdc_publisher.record_form import Envelope, Format, RecordForm
 from tidegate_cdc_publisher.schema_registry import Registry
 from tidegate_delta.errors import InvalidRequest, Misconfigured

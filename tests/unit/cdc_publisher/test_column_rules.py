@@ -10,8 +10,7 @@ import pytest
 
 from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
-from tidegate_cdc_publisher.column_rules import MASK, ColumnRules
-from tidegate_cdc_publisher.record_form import RecordForm
+from tidegate_cdc_publisher.record_form import MASK, ColumnRules, RecordForm
 from tidegate_cdc_publisher.settings import CdcSection
 from tidegate_delta.errors import InvalidRequest, Misconfigured
 from tidegate_messages.topics import Topics

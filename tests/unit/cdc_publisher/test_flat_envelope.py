@@ -11,8 +11,7 @@ import pytest
 from tests.connect_records import payload
 from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
 from tests.unit.cdc_publisher.written_table import SCHEMA, WrittenTable, rows
-from tidegate_cdc_publisher.column_rules import ColumnRules
-from tidegate_cdc_publisher.record_form import Envelope, Format, RecordForm
+from tidegate_cdc_publisher.record_form import ColumnRules, Envelope, Format, RecordForm
 from tidegate_cdc_publisher.schema_registry import Registry
 from tidegate_delta.errors import InvalidRequest
 

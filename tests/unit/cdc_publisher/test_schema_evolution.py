@@ -12,8 +12,7 @@ from tests.unit.cdc_publisher.mapped_table import MappedTable
 from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
 from tests.unit.cdc_publisher.written_table import SCHEMA, WrittenTable, rows
 from tidegate_cdc_publisher.record_form import Decimals, Format, RecordForm, ValueTypes
-from tidegate_cdc_publisher.schema_evolution import misread_columns
-from tidegate_cdc_publisher.schema_registry import INCOMPATIBLE, Registry
+from tidegate_cdc_publisher.schema_registry import INCOMPATIBLE, Registry, misread_columns
 from tidegate_delta.errors import InvalidRequest
 
 REGISTERED: tuple[Format, ...] = ("avro", "json_schema_registry", "protobuf")

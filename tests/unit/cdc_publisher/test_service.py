@@ -22,8 +22,7 @@ from tidegate_delta.log.commit import sha256
 from tidegate_messages.codec import encode, headers
 from tidegate_messages.published_records import TableRecord
 from tidegate_runtime.clock import Clock, SystemClock
-from tidegate_runtime.followers.retention_leases import read_leases
-from tidegate_runtime.followers.version_gates import GateReader
+from tidegate_runtime.followers.version_gates import GateReader, read_leases
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.service.health import Health
 from tidegate_runtime.service.runner import Running

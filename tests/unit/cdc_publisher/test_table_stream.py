@@ -11,8 +11,8 @@ import pytest
 
 from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
 from tests.unit.cdc_publisher.written_table import Rows, WrittenTable, change_at_random, rows
-from tidegate_cdc_publisher import change_reader, spilled_rows
-from tidegate_cdc_publisher.chunks import CHUNK_BYTES_MAX
+from tidegate_cdc_publisher import change_reader
+from tidegate_cdc_publisher.change_records import CHUNK_BYTES_MAX
 from tidegate_cdc_publisher.settings import TableChanges
 from tidegate_delta.errors import Unavailable
 from tidegate_messages.stream_position import Position
@@ -294,7 +294,7 @@ def in_small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compare every version in several buckets, whose changes go to disk at once."""
     monkeypatch.setattr(change_reader, "BUCKET_BYTES", 500)
     monkeypatch.setattr(change_reader, "BUCKETS_MAX", 5)
-    monkeypatch.setattr(spilled_rows, "HELD_BYTES_MAX", 100)
+    monkeypatch.setattr(change_reader, "HELD_BYTES_MAX", 100)
 
 
 @pytest.mark.parametrize("key", ["columns", "none"])

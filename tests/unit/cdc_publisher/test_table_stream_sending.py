@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from tidegate_cdc_publisher.chunks import SendThread
+from tidegate_cdc_publisher.change_records import SendThread
 from tidegate_delta.errors import Fenced
 
 

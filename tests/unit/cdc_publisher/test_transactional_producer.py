@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 from tidegate_cdc_publisher import transactional_producer
 from tidegate_cdc_publisher.transactional_producer import ChangeWriter, read_positions
 from tidegate_delta.errors import Misconfigured, Unavailable
-from tidegate_runtime.kafka.librdkafka_logs import LibraryLog
+from tidegate_runtime.kafka.librdkafka import LibraryLog
 from tidegate_runtime.kafka.settings import KafkaSettings
 
 MISSPELT = KafkaSettings(client={"socket.keepalive.enabel": "true"})

@@ -116,7 +116,7 @@ STAGES: dict[str, Callable[..., Any]] = {
     "load_state": failing("load_state"),
     "write_checkpoint": failing("write_checkpoint"),
     "move_hint_forward": failing("move_hint_forward"),
-    "sweep": failing("sweep"),
+    "sweep_proposal_files": failing("sweep_proposal_files"),
     "_sum": no_sum,
     "_compact": no_compaction,
 }

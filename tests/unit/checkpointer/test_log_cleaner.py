@@ -18,12 +18,12 @@ from tidegate_checkpointer.cli import table_commands
 from tidegate_checkpointer.log_cleaner import (
     CleanedTable,
     CleanupMemory,
+    CleanupSchedule,
     delete,
     survey,
     verify,
 )
 from tidegate_checkpointer.log_cleanup import DAY_MS, CleanupPlan
-from tidegate_checkpointer.log_cleanup_schedule import CleanupSchedule
 from tidegate_checkpointer.service import Checkpointer
 from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_delta.checkpoints import version_checksum
@@ -35,10 +35,9 @@ from tidegate_delta.log.file_names import (
     compacted_name,
 )
 from tidegate_messages.codec import encode, headers
-from tidegate_messages.published_records import LeaseRecord
-from tidegate_messages.version_gate import Gate
+from tidegate_messages.published_records import Gate, LeaseRecord
 from tidegate_runtime.clock import SystemClock
-from tidegate_runtime.followers.retention_leases import give_back_lease, take_lease
+from tidegate_runtime.followers.version_gates import give_back_lease, take_lease
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.service.health import Health
 from tidegate_runtime.service.runner import Running

@@ -28,7 +28,7 @@ from tidegate_delta.log.file_names import (
     staged_name,
     v2_checkpoint_name,
 )
-from tidegate_messages.version_gate import Gate
+from tidegate_messages.published_records import Gate
 
 WRITTEN_MS = 1_000 * DAY_MS + HOUR_MS
 NOW_MS = WRITTEN_MS + DAY_MS

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.fakes.memory_store import MemoryStore
-from tidegate_checkpointer.proposal_file_cleanup import sweep
+from tidegate_checkpointer.service import sweep_proposal_files
 
 NOW_MS = 1_000_000
 STAGED = "_delta_log/_staged_commits"
@@ -24,24 +24,24 @@ def test_expired_files_of_actions_and_decided_versions_go(store: MemoryStore) ->
     decided = f"{STAGED}/{7:020d}.{NAME}.json"
     for path in (CLAIM, decided, "part-0.parquet"):
         store.put(path, b"x")
-    assert sweep(store, 7, NOW_MS + 1) == 2
+    assert sweep_proposal_files(store, 7, NOW_MS + 1) == 2
     assert left(store) == {"part-0.parquet"}
 
 
 def test_a_staged_version_that_is_not_in_the_log_yet_stays_however_old(store: MemoryStore) -> None:
     path = f"{STAGED}/{8:020d}.{NAME}.json"
     store.put(path, b"x")
-    assert sweep(store, 7, NOW_MS + 1) == 0
+    assert sweep_proposal_files(store, 7, NOW_MS + 1) == 0
     assert left(store) == {path}
 
 
 def test_what_may_still_be_asked_for_stays(store: MemoryStore) -> None:
     store.put(CLAIM, b"x")
     store.put(f"{STAGED}/{1:020d}.{NAME}.json", b"x")
-    assert sweep(store, 7, NOW_MS) == 0
+    assert sweep_proposal_files(store, 7, NOW_MS) == 0
 
 
 def test_files_that_are_nobodys_stay(store: MemoryStore) -> None:
     for path in ("_tidegate/proposals/notes.txt", f"{STAGED}/notes.json", "_tidegate/other.ndjson"):
         store.put(path, b"x")
-    assert sweep(store, 7, NOW_MS + 1) == 0
+    assert sweep_proposal_files(store, 7, NOW_MS + 1) == 0

@@ -22,7 +22,7 @@ from tidegate_checkpointer import table_view
 from tidegate_checkpointer.machine import SummaryState
 from tidegate_checkpointer.service import Checkpointer
 from tidegate_checkpointer.settings import CheckpointerSettings
-from tidegate_checkpointer.table_states import settle
+from tidegate_checkpointer.table_turns import settle
 from tidegate_checkpointer.table_view import TableView
 from tidegate_delta.checkpoints import last_checkpoint, version_checksum
 from tidegate_delta.checkpoints.checkpoint_state import new_state

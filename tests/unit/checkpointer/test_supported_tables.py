@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate_checkpointer.supported_tables import check_checkpointable, wants_v2
+from tidegate_checkpointer.summary_writers import check_checkpointable, wants_v2
 from tidegate_delta.errors import UnsupportedFeature
 from tidegate_delta.features.feature import FeatureKind
 from tidegate_delta.features.supported_features import FEATURES, Support

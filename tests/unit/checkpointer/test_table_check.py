@@ -16,8 +16,7 @@ from tests.checkpoints import put_classic
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
 from tests.unit.checkpointer.test_log_cleaner import NOW_MS
 from tidegate_checkpointer.cli import table_commands
-from tidegate_checkpointer.finding import CheckRequest
-from tidegate_checkpointer.log_check import check_log
+from tidegate_checkpointer.fsck import CheckRequest, check_log
 from tidegate_delta.deletion_vectors.descriptors import placed
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_delta.log.commit import sha256

@@ -17,7 +17,7 @@ from zlib import crc32
 
 from tests.builders import Gate, add, an_id, metadata, proposal, protocol, rows_of
 from tidegate_committer.settings import CommitterSection
-from tidegate_delta.deletion_vectors import roaring_bitmap, z85
+from tidegate_delta.deletion_vectors import descriptors, roaring_bitmap
 from tidegate_delta.log.commit import sha256
 from tidegate_messages.codec import encode
 from tidegate_messages.outcome import Outcome
@@ -185,7 +185,7 @@ def vector_in_a_record(here: Range) -> Proposal:
     content = _vector(1, 50_000)
     rows = {
         "storageType": "i",
-        "pathOrInlineDv": z85.encode(content + bytes(-len(content) % 4)),
+        "pathOrInlineDv": descriptors.z85_encode(content + bytes(-len(content) % 4)),
         "sizeInBytes": len(content),
         "cardinality": 50_000 << 16,
     }

@@ -14,8 +14,7 @@ from tidegate_committer.settings import CommitterSection
 from tidegate_delta.log.commit import sha256
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_messages.codec import encode, headers
-from tidegate_messages.proposal import Operation, Proposal
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.proposal import Operation, Proposal, ReadSet
 
 BAD_PATHS = (
     "../outside",

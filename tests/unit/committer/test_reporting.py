@@ -34,7 +34,7 @@ from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_messages.codec import encode
 from tidegate_messages.proposal import Proposal
 from tidegate_messages.published_records import TableRecord
-from tidegate_messages.trace_context import TRACEPARENT, compose
+from tidegate_messages.record_headers import TRACEPARENT, compose_traceparent
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.observability import tracing
 from tidegate_runtime.observability.logs import JsonFormatter
@@ -209,7 +209,7 @@ def test_a_rule_that_somebody_else_wrote_into_the_log_is_no_label(gate: Gate) ->
 def test_an_outcome_is_one_line_with_all_that_is_asked_of_it(
     gate: Gate, lines: list[dict[str, Any]]
 ) -> None:
-    trace = (TRACEPARENT, compose(0xABC, 9).encode())
+    trace = (TRACEPARENT, compose_traceparent(0xABC, 9).encode())
     one = proposal(add("a"), created_ms=NOW_MS - 250)
     gate.send(one, headers=(trace,))
     gate.settle()
@@ -227,8 +227,8 @@ def test_a_sampled_proposal_has_a_span_from_its_arrival_to_its_outcome(
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(tracing._recorder, "tracer", provider.get_tracer("tidegate"))
     sampled, other = proposal(add("a")), proposal(add("b"))
-    gate.send(sampled, headers=((TRACEPARENT, compose(0xABC, 9, 1).encode()),))
-    gate.send(other, headers=((TRACEPARENT, compose(0xDEF, 9).encode()),))
+    gate.send(sampled, headers=((TRACEPARENT, compose_traceparent(0xABC, 9, 1).encode()),))
+    gate.send(other, headers=((TRACEPARENT, compose_traceparent(0xDEF, 9).encode()),))
     gate.settle()
     [span] = exporter.get_finished_spans()
     assert span.parent is not None

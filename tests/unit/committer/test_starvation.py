@@ -9,8 +9,7 @@ from tests.builders import Gate, add, create, info, proposal
 from tests.verbatim_proposals import verbatim
 from tidegate_committer.settings import CommitterSection
 from tidegate_messages.outcome import Outcome
-from tidegate_messages.proposal import Proposal
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.proposal import Proposal, ReadSet
 
 TICK_S = 0.05
 """One native group commits in every tick: twenty commits a second."""

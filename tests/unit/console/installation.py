@@ -11,11 +11,9 @@ from tidegate_console.overview import Overview
 from tidegate_console.web.reading import Shape
 from tidegate_delta.errors import InvalidRequest
 from tidegate_messages.outcome import Outcome, Rejection
-from tidegate_messages.published_records import FollowerRecord, TableRecord
-from tidegate_messages.version_gate import Gate
-from tidegate_producers.history.dead_letters import DeadLetter, DeadLetters
+from tidegate_messages.published_records import FollowerRecord, Gate, TableRecord
 from tidegate_producers.history.outcome_explanation import Explanation, Overlap, Winner
-from tidegate_producers.history.outcome_log import ProposalOutcomes
+from tidegate_producers.history.outcome_log import DeadLetter, DeadLetters, ProposalOutcomes
 from tidegate_producers.history.table_history import HistoryEntry
 from tidegate_producers.vacuum.vacuum import Claims
 from tidegate_runtime.followers.stream_status import StreamStatus

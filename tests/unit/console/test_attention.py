@@ -5,12 +5,18 @@ from uuid import UUID
 
 import pytest
 
-from tidegate_console.attention import DAY_MS, WAITS_MAX_MS, Attention, attention
-from tidegate_console.overview import Overview, ServiceState
+from tidegate_console.overview import (
+    DAY_MS,
+    WAITS_MAX_MS,
+    Attention,
+    Overview,
+    ServiceState,
+    attention,
+)
 from tidegate_console.status_command import as_data, lines
 from tidegate_messages.published_records import FollowerRecord, TableRecord
 from tidegate_messages.topics import Topics
-from tidegate_producers.history.dead_letters import DeadLetter, DeadLetters
+from tidegate_producers.history.outcome_log import DeadLetter, DeadLetters
 from tidegate_runtime.followers.stream_status import StreamStatus
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.kafka.cluster_state import ClusterSize, Member

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from tidegate_console.doctor.clock_checks import RoundTrip, skew
-from tidegate_console.doctor.right_checks import lacks
+from tidegate_console.doctor.kafka_checks import lacks
 from tidegate_console.doctor.store_checks import roots_to_check, stores
 from tidegate_delta.checkpoints import version_checksum
 from tidegate_delta.log.file_names import checksum_name
 from tidegate_messages.published_records import TableRecord
-from tidegate_messages.rights import EVERYBODY, RIGHTS, Role
+from tidegate_messages.topics import EVERYBODY, RIGHTS, Role
 from tidegate_runtime.storage.local_store import LocalStore
 from tidegate_runtime.table_io.open_table import open_snapshot
 

@@ -6,11 +6,11 @@ import pytest
 
 from tidegate_delta.errors import MalformedRecord
 from tidegate_delta.value_limits import DEPTH_MAX
-from tidegate_messages.change_signal import ChangeSignal
 from tidegate_messages.codec import FORMATS, decode, encode, headers, parse_json
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Proposal
 from tidegate_messages.published_records import (
+    ChangeSignal,
     CommitRecord,
     FollowerRecord,
     LeaseRecord,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests.builders import Row, add, an_id, commit, info
 from tidegate_messages.commit_provenance import Accepted, Provenance, Refused, of, spelled
-from tidegate_messages.identity_values import IdentityBlock
 from tidegate_messages.outcome import Rejection
+from tidegate_messages.proposal import IdentityBlock
 
 ORIGIN = Provenance(
     epoch=an_id(),

@@ -10,9 +10,8 @@ from tidegate_messages.codec import FORMATS, encode
 from tidegate_messages.json_schemas import FOLDER, schema_files, schema_of
 from tidegate_messages.message import Message
 from tidegate_messages.outcome import Outcome, Rejection
-from tidegate_messages.proposal import AppTxn, Proposal
+from tidegate_messages.proposal import AppTxn, Proposal, ReadSet
 from tidegate_messages.published_records import CommitRecord, FollowerRecord, TableRecord
-from tidegate_messages.read_set import ReadSet
 
 SHIPPED = files("tidegate_messages").joinpath(FOLDER)
 MAKE_ANEW = (

@@ -4,8 +4,7 @@ from uuid import UUID
 import pytest
 from pydantic import ValidationError
 
-from tidegate_messages.proposal import ClaimCheck, Proposal
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.proposal import ClaimCheck, Proposal, ReadSet
 
 ID = UUID(int=1)
 

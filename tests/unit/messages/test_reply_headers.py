@@ -1,6 +1,6 @@
 import pytest
 
-from tidegate_messages.reply_headers import (
+from tidegate_messages.record_headers import (
     CORRELATION_BYTES_MAX,
     CORRELATION_ID,
     NO_REPLY,

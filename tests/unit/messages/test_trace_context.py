@@ -1,9 +1,9 @@
 import pytest
 
-from tidegate_messages.trace_context import (
+from tidegate_messages.record_headers import (
     LENGTH_MAX,
     TRACEPARENT,
-    compose,
+    compose_traceparent,
     is_traceparent,
     passed_on,
     trace_id,
@@ -40,13 +40,13 @@ def test_what_w3c_does_not_allow_is_no_trace_context(text: str) -> None:
 
 @pytest.mark.parametrize("ids", [(1, 1), (2**128 - 1, 2**64 - 1)])
 def test_a_new_trace_is_one_that_w3c_allows(ids: tuple[int, int]) -> None:
-    assert is_traceparent(compose(*ids))
+    assert is_traceparent(compose_traceparent(*ids))
 
 
 @pytest.mark.parametrize("ids", [(0, 1), (1, 0), (2**128, 1), (1, 2**64)])
 def test_an_id_that_is_none_makes_no_trace(ids: tuple[int, int]) -> None:
     with pytest.raises(AssertionError):
-        compose(*ids)
+        compose_traceparent(*ids)
 
 
 def test_of_a_records_headers_the_trace_alone_is_passed_on() -> None:
@@ -58,7 +58,7 @@ def test_of_a_records_headers_the_trace_alone_is_passed_on() -> None:
 
 @pytest.mark.parametrize("ids", [(1, 1), (2**128 - 1, 2**64 - 1), (0xABC, 7)])
 def test_the_id_of_a_trace_is_what_logs_are_searched_for(ids: tuple[int, int]) -> None:
-    assert trace_id([(TRACEPARENT, compose(*ids).encode())]) == f"{ids[0]:032x}"
+    assert trace_id([(TRACEPARENT, compose_traceparent(*ids).encode())]) == f"{ids[0]:032x}"
 
 
 def test_headers_without_a_trace_have_no_id() -> None:

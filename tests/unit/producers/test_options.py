@@ -4,7 +4,7 @@ import pytest
 
 from tidegate_delta.errors import InvalidRequest, Misconfigured, UnsupportedFeature
 from tidegate_messages.proposal import AppTxn
-from tidegate_messages.trace_context import compose
+from tidegate_messages.record_headers import compose_traceparent
 from tidegate_producers.options import app_txn_of, for_reading, for_writing, kafka_settings
 
 PATH = {"path": "/data/t"}
@@ -46,7 +46,7 @@ def test_partition_columns_of_any_name_are_given_in_backticks() -> None:
 
 
 def test_a_trace_to_continue_is_a_w3c_context() -> None:
-    trace = compose(0xABC, 0xDEF, 1)
+    trace = compose_traceparent(0xABC, 0xDEF, 1)
     assert for_writing({**PATH, "traceparent": trace}).traceparent == trace
     with pytest.raises(InvalidRequest, match="traceparent=00-abc: expected a W3C trace context"):
         for_writing({**PATH, "traceparent": "00-abc"})

@@ -31,7 +31,7 @@ from tidegate_producers.vacuum.vacuum import Claims, VacuumRequest, survey
 from tidegate_producers.vacuum.vacuum_plan import VacuumPlan
 from tidegate_runtime.client.proposal_drafts import CLAIM_FOLDER
 from tidegate_runtime.clock import SystemClock
-from tidegate_runtime.followers.retention_leases import give_back_lease, take_lease
+from tidegate_runtime.followers.version_gates import give_back_lease, take_lease
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.open_table import open_snapshot

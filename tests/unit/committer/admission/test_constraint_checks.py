@@ -14,8 +14,7 @@ from tidegate_committer.state.table_state import TableState
 from tidegate_delta.constraints.row_constraints import hashes, requirements
 from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_messages.outcome import Rejection
-from tidegate_messages.proposal import Proposal
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.proposal import Proposal, ReadSet
 
 FEATURES = ("checkConstraints", "generatedColumns", "invariants", "appendOnly")
 PROTOCOL = listed(*FEATURES)

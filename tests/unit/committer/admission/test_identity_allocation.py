@@ -30,9 +30,8 @@ from tidegate_committer.state.log_entry import entry_of
 from tidegate_committer.state.table_state import TableState
 from tidegate_committer.store_reads import recovery
 from tidegate_messages.commit_provenance import Accepted
-from tidegate_messages.identity_values import IdentityBlock, IdentityUsage
 from tidegate_messages.outcome import Rejection
-from tidegate_messages.proposal import Operation, Proposal
+from tidegate_messages.proposal import IdentityBlock, IdentityUsage, Operation, Proposal
 
 PROTOCOL = listed("identityColumns", "appendOnly")
 MARK = "delta.identity.highWaterMark"

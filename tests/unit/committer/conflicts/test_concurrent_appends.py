@@ -24,8 +24,7 @@ from tidegate_committer.conflicts import concurrent_appends, conflict_rules
 from tidegate_committer.conflicts import conflict_rules as conflicts
 from tidegate_delta.log.actions import Metadata
 from tidegate_delta.log.file_names import commit_name, in_log
-from tidegate_messages.proposal import Operation, Proposal
-from tidegate_messages.read_set import Predicate, ReadSet
+from tidegate_messages.proposal import Operation, Predicate, Proposal, ReadSet
 
 
 def is_(op: str, value: Any, column: str = "x", kind: str = "long") -> Predicate:

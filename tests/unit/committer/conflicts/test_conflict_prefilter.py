@@ -21,8 +21,7 @@ from tidegate_committer.state.log_entry import Entry, entry_of
 from tidegate_committer.state.table_definition import TableDefinition
 from tidegate_delta.deletion_vectors.descriptors import inline_rows
 from tidegate_delta.log.actions import Metadata, Protocol
-from tidegate_messages.proposal import Operation, Proposal
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.proposal import Operation, Proposal, ReadSet
 
 BACKFILL = "ROW TRACKING BACKFILL"
 X_IS_5: Row = {"op": "=", "column": "x", "value": 5, "type": "long"}

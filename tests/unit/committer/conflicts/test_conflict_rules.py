@@ -23,8 +23,7 @@ from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_reader import read_record
 from tidegate_committer.policy import Level, Policy
 from tidegate_committer.state.log_entry import Entry, entry_of
-from tidegate_messages.proposal import Operation, Proposal
-from tidegate_messages.read_set import Predicate, ReadSet
+from tidegate_messages.proposal import Operation, Predicate, Proposal, ReadSet
 
 P1: Predicate = {"op": "=", "column": ["p"], "value": 1, "type": "integer"}
 

@@ -24,8 +24,7 @@ from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.schema.types import parse_schema
 from tidegate_messages.metadata_patch import MetadataPatch, metadata_hash
 from tidegate_messages.outcome import Outcome
-from tidegate_messages.proposal import Operation, Proposal
-from tidegate_messages.read_set import Predicate, ReadSet
+from tidegate_messages.proposal import Operation, Predicate, Proposal, ReadSet
 
 READING = ["columnMapping", "deletionVectors", "typeWidening"]
 MAPPED = [*READING, "clustering", "domainMetadata"]

@@ -16,8 +16,7 @@ from tidegate_committer.conflicts.conflict_rules import follow
 from tidegate_committer.conflicts.rebase import RebaseState, wanted_in_full, with_own_ids_only
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.state.log_entry import Entry, entry_of
-from tidegate_messages.proposal import Operation, Proposal
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.proposal import Operation, Proposal, ReadSet
 
 TABLE: tuple[Row, Row] = (listed(*TRACKED), metadata())
 SUSPENDED: tuple[Row, Row] = (listed(*TRACKED), metadata(rowTrackingSuspended="true"))

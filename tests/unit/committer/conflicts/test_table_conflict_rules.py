@@ -18,8 +18,7 @@ from tidegate_committer.conflicts.conflict_rules import (
 from tidegate_committer.conflicts.rebase import RebaseState, begin
 from tidegate_committer.state.log_entry import Entry, entry_of
 from tidegate_committer.state.table_definition import TableDefinition
-from tidegate_messages.proposal import Operation, Proposal
-from tidegate_messages.read_set import Predicate, ReadSet
+from tidegate_messages.proposal import Operation, Predicate, Proposal, ReadSet
 
 TRACKED = ("domainMetadata", "rowTracking")
 

@@ -42,8 +42,7 @@ from tidegate_committer.policy import Policy
 from tidegate_committer.state.log_entry import entry_of
 from tidegate_committer.state.table_state import TableState
 from tidegate_delta.log.commit import Commit
-from tidegate_messages.proposal import Operation, Proposal
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.proposal import Operation, Proposal, ReadSet
 
 ORIGIN = EntryWriter(builders.an_id(), "c/t/0", "tidegate/t/0", "Tidegate")
 TERMS = DecisionTerms(NOW_MS + 1_000, 100)

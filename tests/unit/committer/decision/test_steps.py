@@ -17,8 +17,7 @@ from tests.builders import (
     rows_of,
 )
 from tests.property.conflict_strategies import vector
-from tidegate_messages.proposal import Operation, Proposal
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.proposal import Operation, Proposal, ReadSet
 
 NAMES = ["deletionVectors"]
 FEATURE = protocol(3, 7, readerFeatures=NAMES, writerFeatures=NAMES)

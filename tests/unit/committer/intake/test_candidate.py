@@ -6,8 +6,7 @@ from tests.builders import Row, add, delete, metadata, proposal, remove, value_o
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_reader import read_record
 from tidegate_committer.policy import Level, Policy
-from tidegate_messages.proposal import Operation, Proposal
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.proposal import Operation, Proposal, ReadSet
 
 
 def considered(one: Proposal) -> Candidate:

@@ -26,9 +26,8 @@ from tests.builders import (
 )
 from tidegate_committer.loop.outcome_publisher import LETTER_BYTES_MAX, LETTER_HEADERS_BYTES_MAX
 from tidegate_delta.log.file_names import commit_name, in_log
-from tidegate_messages.identity_values import IdentityDemand
 from tidegate_messages.outcome import Outcome
-from tidegate_messages.proposal import Operation, Proposal
+from tidegate_messages.proposal import IdentityDemand, Operation, Proposal
 from tidegate_runtime.kafka.client_protocols import Headers, Record, TopicPartition
 
 MIB = 1024 * 1024

@@ -41,9 +41,8 @@ from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_delta.errors import OutcomeUnknown
 from tidegate_delta.log.actions import DeletionVector
 from tidegate_delta.log.file_names import Version, commit_name, in_log
-from tidegate_messages.proposal import Operation
-from tidegate_messages.read_set import ReadSet
-from tidegate_messages.trace_context import TRACEPARENT, compose
+from tidegate_messages.proposal import Operation, ReadSet
+from tidegate_messages.record_headers import TRACEPARENT, compose_traceparent
 from tidegate_runtime import failpoints
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.storage.log_store import Put
@@ -303,7 +302,7 @@ def test_the_trace_of_a_proposal_goes_on_in_its_outcome_and_its_version(
     gate: Gate, puts: HeldPuts
 ) -> None:
     puts.is_holding = False
-    trace = (TRACEPARENT, compose(7, 9).encode())
+    trace = (TRACEPARENT, compose_traceparent(7, 9).encode())
     gate.send(proposal(add("a")), headers=(trace,))
     gate.settle()
     for topic in (gate.topics.outcomes, gate.topics.commits):
@@ -313,7 +312,7 @@ def test_the_trace_of_a_proposal_goes_on_in_its_outcome_and_its_version(
 def test_versions_of_several_proposals_carry_no_ones_trace(gate: Gate, puts: HeldPuts) -> None:
     puts.is_holding = False
     for number in (1, 2):
-        trace = (TRACEPARENT, compose(number, number).encode())
+        trace = (TRACEPARENT, compose_traceparent(number, number).encode())
         gate.send(proposal(add(f"f{number}")), headers=(trace,))
     gate.settle()
     names = [name for name, _ in gate.records(gate.topics.commits)[-1].headers]

@@ -22,8 +22,7 @@ from tidegate_committer.state.fetched_inputs import FetchedInputs
 from tidegate_delta.deletion_vectors.descriptors import framed_rows, inline, inline_rows
 from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap, of_rows
 from tidegate_delta.log.actions import Add
-from tidegate_messages.proposal import Proposal
-from tidegate_messages.row_intent import RowIntent
+from tidegate_messages.proposal import Proposal, RowIntent
 
 NAME = UUID(int=7)
 

@@ -30,8 +30,7 @@ from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_delta.log.actions import DeletionVector
 from tidegate_delta.log.file_names import Version, commit_name, in_log
 from tidegate_messages.outcome import Outcome
-from tidegate_messages.proposal import Operation, Proposal
-from tidegate_messages.read_set import Predicate, ReadSet
+from tidegate_messages.proposal import Operation, Predicate, Proposal, ReadSet
 from tidegate_runtime.storage.log_store import Put, Turn, at_once
 from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward
 from tidegate_runtime.table_io.deletion_vector_reader import read_vector

@@ -30,8 +30,7 @@ from tidegate_committer.intake.row_intents import SOURCES_MAX, Relocation, moved
 from tidegate_committer.state.table_state import bounded
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_delta.log.actions import DeletionVector
-from tidegate_messages.proposal import Operation, Proposal
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.proposal import Operation, Proposal, ReadSet
 
 AB = {"a": 10, "b": 10}
 

@@ -23,8 +23,7 @@ from tests.builders import (
 )
 from tidegate_committer.settings import CommitterSection
 from tidegate_messages.outcome import Outcome, Rejection
-from tidegate_messages.proposal import Operation, Proposal
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.proposal import Operation, Proposal, ReadSet
 from tidegate_runtime.storage.local_store import LocalStore
 
 WIDE = '{"numRecords":10,"tightBounds":false}'

@@ -39,8 +39,7 @@ from tidegate_committer.store_executor import LOST_MAX, STORES_KEPT, StoreThread
 from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_messages.outcome import Outcome
-from tidegate_messages.proposal import Operation, Proposal
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.proposal import Operation, Proposal, ReadSet
 from tidegate_runtime.storage.log_store import LogStore
 
 OTHER = UUID(int=0x7000_8000_0000_0000_4712)

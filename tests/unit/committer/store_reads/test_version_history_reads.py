@@ -13,8 +13,7 @@ from tidegate_committer.state import version_history as kept
 from tidegate_committer.store_reads import table_loading
 from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.file_names import commit_name, in_log
-from tidegate_messages.proposal import Proposal
-from tidegate_messages.read_set import ReadSet
+from tidegate_messages.proposal import Proposal, ReadSet
 
 SECTION = CommitterSection(roots=("memory://tables",), audit_s=1e9, id_window=5)
 VERSIONS = 30

@@ -1,4 +1,4 @@
-from tidegate_committer.verbatim.verbatim_priority import (
+from tidegate_committer.verbatim.verbatim_validation import (
     AnsweredBytes,
     VerbatimPriority,
     after_answer,

@@ -8,10 +8,9 @@ import pytest
 from tests.builders import NOW_MS, add, info, metadata, protocol
 from tests.builders import commit as to_commit
 from tidegate_delta.checkpoints import version_checksum
-from tidegate_delta.checkpoints.checksum_validation import validate
-from tidegate_delta.snapshots.checksum_verdict import AGREES, UNREADABLE, Checked
+from tidegate_delta.checkpoints.version_checksum import validate_checksum
 from tidegate_delta.snapshots.replay import read_part, replay
-from tidegate_delta.snapshots.snapshot import Snapshot, from_replay
+from tidegate_delta.snapshots.snapshot import AGREES, UNREADABLE, Checked, Snapshot, from_replay
 
 FEATURES = ("deletionVectors", "v2Checkpoint")
 VECTOR = {"storageType": "u", "pathOrInlineDv": "x" * 20, "offset": 1, "sizeInBytes": 40}
@@ -43,7 +42,7 @@ def stated(**changed: Any) -> bytes:
 
 
 def test_what_a_snapshot_states_agrees_with_it() -> None:
-    assert validate(stated(), snapshot()) == AGREES
+    assert validate_checksum(stated(), snapshot()) == AGREES
 
 
 @pytest.mark.parametrize(
@@ -62,7 +61,7 @@ def test_what_a_snapshot_states_agrees_with_it() -> None:
     ],
 )
 def test_a_field_that_contradicts_is_named_as_the_file_names_it(name: str, value: Any) -> None:
-    verdict = validate(stated(**{name: value}), snapshot())
+    verdict = validate_checksum(stated(**{name: value}), snapshot())
     assert (verdict.checked, verdict.fields) == (Checked.CONTRADICTS, (name,))
     assert name in str(verdict)
 
@@ -70,33 +69,33 @@ def test_a_field_that_contradicts_is_named_as_the_file_names_it(name: str, value
 @pytest.mark.parametrize("name", ["numDeletedRecordsOpt", "numDeletionVectorsOpt"])
 def test_a_total_of_vectors_is_held_against_the_log_without_the_histogram_too(name: str) -> None:
     for rest in ({}, {"deletedRecordCountsHistogramOpt": None}):
-        assert validate(stated(**{name: 9}, **rest), snapshot()).fields == (name,)
-        assert validate(stated(**rest), snapshot()) == AGREES
+        assert validate_checksum(stated(**{name: 9}, **rest), snapshot()).fields == (name,)
+        assert validate_checksum(stated(**rest), snapshot()) == AGREES
 
 
 def test_features_are_in_no_order() -> None:
     names = list(reversed(FEATURES))
     result: dict[str, Any] = {"minReaderVersion": 3, "minWriterVersion": 7}
     result |= {"readerFeatures": names, "writerFeatures": names}
-    assert validate(stated(protocol=result), snapshot()) == AGREES
+    assert validate_checksum(stated(protocol=result), snapshot()) == AGREES
 
 
 def test_what_the_file_does_not_say_is_not_asked() -> None:
     names = ("setTransactions", "domainMetadata", "inCommitTimestampOpt")
-    assert validate(stated(**dict.fromkeys(names)), snapshot()) == AGREES
+    assert validate_checksum(stated(**dict.fromkeys(names)), snapshot()) == AGREES
 
 
 def test_the_totals_of_an_old_writer_are_held_against_the_log() -> None:
     old = {"tableSizeBytes": 200, "numFiles": 2, "numMetadata": 1, "numProtocol": 1}
-    assert validate(json.dumps(old).encode(), snapshot()) == AGREES
+    assert validate_checksum(json.dumps(old).encode(), snapshot()) == AGREES
     wrong = {**old, "numFiles": 3}
-    assert validate(json.dumps(wrong).encode(), snapshot()).fields == ("numFiles",)
+    assert validate_checksum(json.dumps(wrong).encode(), snapshot()).fields == ("numFiles",)
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b'{"metadata":{},"protocol":{}}', b'{"protocol":1,"numFiles":2}']
 )
 def test_what_can_not_be_read_is_doubted_and_says_nothing(content: bytes) -> None:
-    assert validate(content, snapshot()) == UNREADABLE
+    assert validate_checksum(content, snapshot()) == UNREADABLE
     assert UNREADABLE.is_doubtful
     assert not AGREES.is_doubtful

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tidegate_delta.checkpoints.deletion_vector_totals import none_in
+from tidegate_delta.checkpoints.file_totals import no_deletions_in
 from tidegate_delta.checkpoints.version_checksum import decode, encode, evolve, of
 from tidegate_delta.errors import BrokenLog
 from tidegate_delta.log.actions import Add, DomainMetadata, Metadata, Protocol, Txn
@@ -122,10 +122,10 @@ def test_deletions_are_stated_of_tables_that_may_have_some() -> None:
 
 def test_deletions_that_a_file_does_not_state_are_none_where_no_vector_may_be() -> None:
     plain = decode(encode(of(snapshot())))
-    assert plain.deletions == none_in(2)
+    assert plain.deletions == no_deletions_in(2)
     after = evolve(plain, commit({"remove": file("a", 5)}))
     assert after is not None
-    assert after.deletions == none_in(1)
+    assert after.deletions == no_deletions_in(1)
     silent = replace(of(replace(snapshot(), protocol=VECTORS)), deletions=None)
     assert decode(encode(silent)) == silent
     assert evolve(silent, commit({"remove": file("a", 5)})) is None

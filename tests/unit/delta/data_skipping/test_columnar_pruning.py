@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidegate_delta.data_skipping import columnar_pruning
-from tidegate_delta.data_skipping.columnar_pruning import StatsColumns, is_exact_bound, left_in
+from tidegate_delta.data_skipping import file_pruning
+from tidegate_delta.data_skipping.file_pruning import StatsColumns, is_exact_bound, left_in
 from tidegate_delta.schema.types import DATE, DOUBLE, LONG, STRING
 
 COLUMNS: StatsColumns = {
@@ -38,7 +38,7 @@ def is_(op: str, column: str, value: Any) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _however_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columnar_pruning, "ROWS_MIN", 1)
+    monkeypatch.setattr(file_pruning, "ROWS_MIN", 1)
 
 
 def test_files_out_of_reach_are_left_out_and_the_unknown_stay() -> None:

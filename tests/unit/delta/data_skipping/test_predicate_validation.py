@@ -1,7 +1,7 @@
 import pytest
 
 from tests.builders import Row
-from tidegate_delta.data_skipping.predicate_validation import wrong_with
+from tidegate_delta.data_skipping.predicate_tree import predicate_problem
 
 EQUAL: Row = {"op": "=", "column": ["p"], "value": 1, "type": "integer"}
 
@@ -21,7 +21,7 @@ EQUAL: Row = {"op": "=", "column": ["p"], "value": 1, "type": "integer"}
     ],
 )
 def test_the_grammar_is_understood(predicate: Row) -> None:
-    assert wrong_with([predicate], 100) is None
+    assert predicate_problem([predicate], 100) is None
 
 
 @pytest.mark.parametrize(
@@ -47,14 +47,14 @@ def test_the_grammar_is_understood(predicate: Row) -> None:
     ],
 )
 def test_what_is_not_of_the_grammar_is_named(predicate: object) -> None:
-    assert wrong_with([predicate], 100)
+    assert predicate_problem([predicate], 100)
 
 
 def test_all_predicates_together_have_a_size() -> None:
     many: Row = {"op": "or", "args": [EQUAL] * 50}
     values: Row = {"op": "in", "column": ["p"], "values": [1] * 50, "type": "integer"}
-    assert wrong_with([many, values], 102) is None
-    assert wrong_with([many, values], 101) == (
+    assert predicate_problem([many, values], 102) is None
+    assert predicate_problem([many, values], 101) == (
         1,
         "has, with the ones before it, more than 101 nodes and values",
         True,
@@ -62,6 +62,6 @@ def test_all_predicates_together_have_a_size() -> None:
 
 
 def test_the_wrong_one_is_named() -> None:
-    result = wrong_with([EQUAL, {"op": "like"}], 100)
+    result = predicate_problem([EQUAL, {"op": "like"}], 100)
     assert result is not None
     assert result[0] == 1

@@ -3,7 +3,7 @@ import pytest
 from tests.definitions import a_field, listing, metadata, versions
 from tidegate_delta.definitions.definition import Definition
 from tidegate_delta.definitions.definition_changes import check_change
-from tidegate_delta.features.protocol_upgrades import with_features
+from tidegate_delta.features.supported_features import with_features
 from tidegate_delta.log.actions import Metadata, Protocol
 
 DOWNGRADE = "DELTA_INVALID_PROTOCOL_DOWNGRADE"

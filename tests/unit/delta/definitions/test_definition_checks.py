@@ -3,7 +3,7 @@ import pytest
 from tests.definitions import a_field, listing, metadata, versions
 from tidegate_delta.definitions.definition import Definition, Flaw, refuse
 from tidegate_delta.definitions.definition_checks import check_definition
-from tidegate_delta.features.protocol_upgrades import minimum_protocol, with_features
+from tidegate_delta.features.supported_features import minimum_protocol, with_features
 from tidegate_delta.log.actions import Format, Metadata, Protocol
 
 MISMATCH = "DELTA_FEATURES_PROTOCOL_METADATA_MISMATCH"

@@ -3,11 +3,15 @@ import pytest
 from tests.definitions import a_field, listing, metadata, versions
 from tidegate_delta.definitions.definition import Definition
 from tidegate_delta.definitions.definition_changes import check_change
-from tidegate_delta.definitions.drop_feature import DOMAINS_GONE, Drop, drop_flaws, dropped
-from tidegate_delta.definitions.feature_traces import FeatureRemains
+from tidegate_delta.definitions.drop_feature import (
+    DOMAINS_GONE,
+    Drop,
+    FeatureRemains,
+    drop_flaws,
+    dropped,
+)
 from tidegate_delta.features.feature import Feature
-from tidegate_delta.features.protocol_upgrades import protocol_for, with_features
-from tidegate_delta.features.supported_features import FEATURES
+from tidegate_delta.features.supported_features import FEATURES, protocol_for, with_features
 from tidegate_delta.log.actions import Protocol
 from tidegate_delta.log.protocol_versions import supported_features
 

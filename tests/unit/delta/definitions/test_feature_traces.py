@@ -2,8 +2,7 @@ import pytest
 
 from tests.definitions import a_field, metadata, versions
 from tidegate_delta.definitions.definition import Definition
-from tidegate_delta.definitions.drop_feature import leaves_trace
-from tidegate_delta.definitions.feature_traces import FeatureRemains, traces
+from tidegate_delta.definitions.drop_feature import FeatureRemains, leaves_trace, traces
 from tidegate_delta.log.actions import (
     Action,
     Add,

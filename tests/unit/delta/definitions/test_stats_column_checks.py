@@ -2,7 +2,7 @@ import pytest
 
 from tests.definitions import a_field, metadata, versions
 from tidegate_delta.definitions.definition import Definition
-from tidegate_delta.definitions.stats_column_checks import stats_column_flaws
+from tidegate_delta.definitions.definition_checks import stats_column_flaws
 
 STRUCT = {"type": "struct", "fields": [a_field("x"), a_field("B", "binary")]}
 FIELDS = (a_field("a"), a_field("p", "string"), a_field("b", "binary"), a_field("s", STRUCT))

@@ -3,7 +3,7 @@ from uuid import UUID
 
 import pytest
 
-from tidegate_delta.deletion_vectors import z85
+from tidegate_delta.deletion_vectors import descriptors
 from tidegate_delta.deletion_vectors.descriptors import (
     frame_of,
     framed_rows,
@@ -94,7 +94,9 @@ def test_a_file_holds_several_vectors_each_at_its_offset() -> None:
     content, vectors = in_file(sets, FILE, "ab")
     assert content[:1] == b"\x01"
     assert [vector.offset for vector in vectors] == [1, 53, 95]
-    assert {vector.path_or_inline_dv for vector in vectors} == {"ab" + z85.encode(FILE.bytes)}
+    assert {vector.path_or_inline_dv for vector in vectors} == {
+        "ab" + descriptors.z85_encode(FILE.bytes)
+    }
     for one, rows in zip(vectors, sets, strict=True):
         frame = frame_of(one)
         assert framed_rows(one, content[frame.start : frame.stop]) == rows

@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 from tidegate_delta.deletion_vectors.roaring_bitmap import (
+    BLOCK,
     MAGIC,
     NATIVE_MAGIC,
     Bitmap,
@@ -13,7 +14,6 @@ from tidegate_delta.deletion_vectors.roaring_bitmap import (
     of_mask,
     of_rows,
 )
-from tidegate_delta.deletion_vectors.roaring_containers import BLOCK
 
 FAR = 1 << 32
 JAVA_DIGEST = "9a76049cdbddd0b108ff227201f387dcdf3ae2a06691830971aae7a357180d3a"

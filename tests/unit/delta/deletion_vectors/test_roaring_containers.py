@@ -2,14 +2,14 @@ import struct
 
 import pytest
 
-from tidegate_delta.deletion_vectors.roaring_containers import (
+from tidegate_delta.deletion_vectors.roaring_bitmap import (
     BLOCK,
     NO_BITS,
     ContainerKind,
+    container_of_bits,
+    container_of_positions,
     least_kind,
-    of_bits,
-    of_positions,
-    read,
+    read_container,
 )
 
 
@@ -49,26 +49,26 @@ def test_a_container_is_of_the_kind_that_takes_least(
     ],
 )
 def test_bits_and_positions_make_the_same_container(positions: list[int]) -> None:
-    container = of_positions(positions)
-    assert container == of_bits(container.bits)
+    container = container_of_positions(positions)
+    assert container == container_of_bits(container.bits)
     number = int.from_bytes(container.bits, "little")
     assert number == sum(1 << position for position in positions)
     assert container.cardinality == len(positions)
 
 
 def test_a_block_without_positions_has_no_container() -> None:
-    assert of_bits(NO_BITS) is None
+    assert container_of_bits(NO_BITS) is None
 
 
 def test_however_a_file_spells_positions_they_are_one_container() -> None:
     positions = list(range(10, 20))
-    bits = of_positions(positions).bits
+    bits = container_of_positions(positions).bits
     assert (
-        read(ContainerKind.ARRAY, 10, words(*positions))
-        == read(ContainerKind.RUNS, 10, words(10, 9))
-        == read(ContainerKind.RUNS, 10, words(10, 4, 15, 4))
-        == read(ContainerKind.BITMAP, 10, bits)
-        == of_positions(positions)
+        read_container(ContainerKind.ARRAY, 10, words(*positions))
+        == read_container(ContainerKind.RUNS, 10, words(10, 9))
+        == read_container(ContainerKind.RUNS, 10, words(10, 4, 15, 4))
+        == read_container(ContainerKind.BITMAP, 10, bits)
+        == container_of_positions(positions)
     )
 
 
@@ -88,4 +88,4 @@ def test_a_container_that_contradicts_itself_is_refused(
     kind: ContainerKind, cardinality: int, content: bytes
 ) -> None:
     with pytest.raises(ValueError, match=r"order|positions"):
-        read(kind, cardinality, content)
+        read_container(kind, cardinality, content)

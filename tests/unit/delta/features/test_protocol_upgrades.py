@@ -2,7 +2,7 @@ import pytest
 
 from tests.definitions import a_field, listing, metadata, versions
 from tidegate_delta.definitions.drop_feature import dependents
-from tidegate_delta.features.protocol_upgrades import (
+from tidegate_delta.features.supported_features import (
     added_features,
     dropped_features,
     interrupting_features,

@@ -1,6 +1,6 @@
 import pytest
 
-from tidegate_delta.properties.property_parsers import (
+from tidegate_delta.properties.property import (
     any_case,
     boolean,
     column_list,

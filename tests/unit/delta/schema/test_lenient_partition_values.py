@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tidegate_delta.schema.lenient_partition_values import cast
-from tidegate_delta.schema.partition_values import parse
+from tidegate_delta.schema.partition_values import lenient_cast, parse
 from tidegate_delta.schema.types import BOOLEAN, DATE, DataType, DecimalType, PrimitiveType
 
 DOUBLE, FLOAT = PrimitiveType("double"), PrimitiveType("float")
@@ -46,7 +45,7 @@ NEW_YEAR = datetime(2024, 1, 1, tzinfo=UTC)
     ],
 )
 def test_texts_mean_what_an_engine_casts_them_to(kind: DataType, text: str, value: Any) -> None:
-    assert cast(text, kind) == value
+    assert lenient_cast(text, kind) == value
     with pytest.raises(ValueError, match="is no"):
         parse(text, kind)
 
@@ -74,7 +73,7 @@ def test_texts_mean_what_an_engine_casts_them_to(kind: DataType, text: str, valu
 )
 def test_what_no_engine_casts_is_named(kind: DataType, text: str) -> None:
     with pytest.raises(ValueError, match=r"is no") as raised:
-        cast(text, kind)
+        lenient_cast(text, kind)
     assert repr(text) in str(raised.value)
 
 
@@ -82,4 +81,4 @@ def test_what_no_engine_casts_is_named(kind: DataType, text: str) -> None:
     ("kind", "text"), [(STRING, " a"), (INTEGER, "007"), (PRICE, "1.5"), (DATE, "2024-2-9")]
 )
 def test_what_is_spelled_well_is_read_as_ever(kind: DataType, text: str) -> None:
-    assert cast(text, kind) == parse(text, kind)
+    assert lenient_cast(text, kind) == parse(text, kind)

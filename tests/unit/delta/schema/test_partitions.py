@@ -3,7 +3,7 @@
 import pytest
 
 from tidegate_delta.log.actions import Metadata
-from tidegate_delta.schema.partitions import partition_kinds, partition_of
+from tidegate_delta.schema.partition_values import partition_kinds, partition_of
 from tidegate_delta.schema.types import (
     DATE,
     DOUBLE,

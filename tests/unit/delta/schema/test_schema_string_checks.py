@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from tidegate_delta.schema.schema_string_checks import LEVELS_MAX, misspelt
-from tidegate_delta.schema.types import parse_schema
+from tidegate_delta.schema.types import LEVELS_MAX, parse_schema, schema_string_problem
 
 
 def field(name: Any = "x", kind: Any = "long", **changed: Any) -> dict[str, Any]:
@@ -63,11 +62,11 @@ RIGHT = {
 def test_what_others_do_not_read_is_named(name: str) -> None:
     text = json.dumps(WRONG[name])
     parse_schema(text)
-    assert misspelt(text)
+    assert schema_string_problem(text)
 
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_all_read_is_right(name: str) -> None:
     text = json.dumps(RIGHT[name])
     parse_schema(text)
-    assert misspelt(text) is None
+    assert schema_string_problem(text) is None

@@ -18,7 +18,7 @@ from tidegate_delta.schema.types import (
     format_schema,
     parse_schema,
 )
-from tidegate_delta.schema_evolution.replace_columns import replace_columns
+from tidegate_delta.schema_evolution.alter_columns import replace_columns
 
 PLAIN = Protocol(min_reader_version=1, min_writer_version=2)
 WIDENING = Protocol(

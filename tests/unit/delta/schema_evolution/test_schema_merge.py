@@ -19,7 +19,7 @@ from tidegate_delta.schema.types import (
     StructField,
     StructType,
 )
-from tidegate_delta.schema_evolution.schema_merge import Merging, as_data, merged
+from tidegate_delta.schema_evolution.evolve_on_write import Merging, as_data, merged
 
 STRICT = Merging()
 ALIKE = Merging(stored_alike=True)

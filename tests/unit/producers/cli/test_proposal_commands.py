@@ -28,8 +28,7 @@ from tests.verbatim_proposals import verbatim
 from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_messages.codec import encode
-from tidegate_messages.proposal import Operation
-from tidegate_messages.read_set import Predicate, ReadSet
+from tidegate_messages.proposal import Operation, Predicate, ReadSet
 from tidegate_producers.cli import proposal_commands, table_commands
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 

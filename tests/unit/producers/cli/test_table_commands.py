@@ -29,8 +29,7 @@ from tidegate_committer.loop.partition_worker import RETRY_HALTED_S
 from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import commit_name, in_log
-from tidegate_messages.proposal import Operation
-from tidegate_messages.read_set import Predicate, ReadSet
+from tidegate_messages.proposal import Operation, Predicate, ReadSet
 from tidegate_producers.cli import proposal_commands, table_commands, table_place
 from tidegate_runtime.cli import main
 from tidegate_runtime.followers.quarantine import Quarantine

@@ -1,8 +1,8 @@
 """A writer's attestation of constraints on its proposals."""
 
 from tests.builders import TABLE, TABLE_ID, add, an_id, proposal
-from tidegate_messages.identity_values import IdentityDemand, IdentityUsage
-from tidegate_producers.writing.constraint_attestation import (
+from tidegate_messages.proposal import IdentityDemand, IdentityUsage
+from tidegate_producers.writing.column_checks import (
     LEASE,
     NOTHING,
     Attestation,

@@ -14,7 +14,7 @@ from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.actions import Action, Add
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
-from tidegate_producers.parquet.file_compaction import Compacted
+from tidegate_producers.parquet.file_rewrite import Compacted
 from tidegate_producers.writing import optimize as module
 from tidegate_producers.writing.optimize import (
     Bin,

@@ -35,7 +35,7 @@ from tidegate_producers.history.table_history import history
 from tidegate_producers.options import WriteOptions, for_writing
 from tidegate_producers.parquet.data_file_writer import FileWriter
 from tidegate_producers.parquet.file_rewrite import Rewriter, Rewritten
-from tidegate_producers.writing.constraint_attestation import in_table_already
+from tidegate_producers.writing.column_checks import in_table_already
 from tidegate_producers.writing.partial_overwrite import ReplaceWhere
 from tidegate_producers.writing.row_delete import (
     Rewriting,

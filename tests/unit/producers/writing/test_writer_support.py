@@ -7,8 +7,8 @@ import pytest
 from tidegate_delta.constraints.column_defaults import column_defaults
 from tidegate_delta.errors import UnsupportedFeature
 from tidegate_delta.log.actions import Metadata, Protocol
-from tidegate_producers.writing import writer_support
-from tidegate_producers.writing.constraint_attestation import in_table_already
+from tidegate_producers.writing import column_checks
+from tidegate_producers.writing.column_checks import in_table_already
 
 
 def about(own: dict[str, object] | None = None, **properties: str) -> Metadata:
@@ -33,23 +33,23 @@ TRACKED = about(enableRowTracking="true")
 def test_new_rows_are_held_to_what_we_do_not_evaluate_by_somebody_else() -> None:
     protocol = listing("checkConstraints", "allowColumnDefaults")
     with pytest.raises(UnsupportedFeature, match=r"CHECK c \(a > 0\)"):
-        writer_support.check_new_rows(protocol, CHECKED, "here", ["0" * 64])
+        column_checks.check_new_rows(protocol, CHECKED, "here", ["0" * 64])
     held = in_table_already(CHECKED, protocol)
-    writer_support.check_new_rows(protocol, CHECKED, "here", held)
-    writer_support.check_new_rows(listing(), CHECKED, "here")
+    column_checks.check_new_rows(protocol, CHECKED, "here", held)
+    column_checks.check_new_rows(listing(), CHECKED, "here")
     with pytest.raises(UnsupportedFeature, match="allowColumnDefaults"):
-        writer_support.check_new_rows(protocol, DEFAULTED, "here", held)
+        column_checks.check_new_rows(protocol, DEFAULTED, "here", held)
     column = column_defaults(DEFAULTED, protocol)[0].column
     with pytest.raises(UnsupportedFeature, match=rf"{column!r}.*Table\.append"):
-        writer_support.check_new_rows(protocol, DEFAULTED, "here", held, ["other"])
-    writer_support.check_new_rows(protocol, DEFAULTED, "here", held, [column.upper()])
+        column_checks.check_new_rows(protocol, DEFAULTED, "here", held, ["other"])
+    column_checks.check_new_rows(protocol, DEFAULTED, "here", held, [column.upper()])
 
 
 def test_rows_are_not_copied_where_a_copy_would_be_another_row() -> None:
     with pytest.raises(UnsupportedFeature, match="change feed"):
-        writer_support.check_copies(FED, "here")
-    writer_support.check_copies(about(), "here")
-    writer_support.check_copies(TRACKED, "here")
+        column_checks.check_copies(FED, "here")
+    column_checks.check_copies(about(), "here")
+    column_checks.check_copies(TRACKED, "here")
 
 
 def test_identity_values_are_given_out_by_table_append_alone() -> None:
@@ -60,5 +60,5 @@ def test_identity_values_are_given_out_by_table_append_alone() -> None:
     protocol = listing("identityColumns")
     for metadata, given in ((numbered(False), ["A"]), (numbered(True), [])):
         with pytest.raises(UnsupportedFeature, match=r"'a'.*Table\.append"):
-            writer_support.check_new_rows(protocol, metadata, "here", (), given)
-    writer_support.check_new_rows(protocol, numbered(True), "here", (), ["A"])
+            column_checks.check_new_rows(protocol, metadata, "here", (), given)
+    column_checks.check_new_rows(protocol, numbered(True), "here", (), ["A"])

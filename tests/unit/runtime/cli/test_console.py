@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.table import Table
 
-from tidegate_runtime.cli.console import console
+from tidegate_runtime.cli.command import console
 
 
 def printed(monkeypatch: pytest.MonkeyPatch, cell: str) -> str:

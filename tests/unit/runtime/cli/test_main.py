@@ -13,15 +13,14 @@ from typer.core import TyperGroup
 from tests.fakes.memory_store import MemoryStore
 from tidegate_delta.errors import Misconfigured
 from tidegate_local import up_down_commands as cli_local
-from tidegate_runtime.cli import command_plugins as cli_found
-from tidegate_runtime.cli import config_commands as cli_settings
+from tidegate_runtime.cli import command as cli_found
+from tidegate_runtime.cli import command as cli_service
+from tidegate_runtime.cli import commands
+from tidegate_runtime.cli import commands as cli_settings
+from tidegate_runtime.cli import commands as cli_store
 from tidegate_runtime.cli import main as cli
-from tidegate_runtime.cli import service_command as cli_service
-from tidegate_runtime.cli import store_commands as cli_store
-from tidegate_runtime.cli import topics_commands
-from tidegate_runtime.cli.command import overrides
+from tidegate_runtime.cli.command import overrides, service_app
 from tidegate_runtime.cli.main import command_for
-from tidegate_runtime.cli.service_command import service_app
 from tidegate_runtime.kafka.topic_admin import Difference
 from tidegate_runtime.release import RELEASE
 from tidegate_runtime.service.runner import EXIT_STOP, Running
@@ -296,8 +295,8 @@ def test_topics_that_are_left_as_they_are_are_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     there = [Difference("tidegate.proposals", "partitions", "3", "1")]
-    monkeypatch.setattr(topics_commands, "create_topics", lambda *_: [])
-    monkeypatch.setattr(topics_commands, "differing_topics", lambda *_: there)
+    monkeypatch.setattr(commands, "create_topics", lambda *_: [])
+    monkeypatch.setattr(commands, "differing_topics", lambda *_: there)
     assert call("topics", "apply", "--set", "kafka.partitions=3") == 0
     result = capsys.readouterr().out
     assert "nothing to create" in result

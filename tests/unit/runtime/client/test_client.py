@@ -22,9 +22,9 @@ from tidegate_delta.log.actions import Add
 from tidegate_messages.codec import PRODUCER_BYTES_MAX, decode
 from tidegate_messages.outcome import ClientAdvice, Outcome, Rejection
 from tidegate_messages.proposal import Proposal
+from tidegate_messages.record_headers import is_traceparent
 from tidegate_messages.table_home import partition_of
 from tidegate_messages.topics import Topics
-from tidegate_messages.trace_context import is_traceparent
 from tidegate_runtime import table_registry
 from tidegate_runtime.client.client import Client, Rejected, result
 from tidegate_runtime.client.proposal_drafts import Stamp, Target, append

@@ -8,9 +8,7 @@ from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_delta.log.actions import Add, Metadata, Protocol, from_row
 from tidegate_delta.log.commit import sha256
 from tidegate_messages.codec import decode, encode
-from tidegate_messages.proposal import AppTxn, Proposal
-from tidegate_messages.read_set import Predicate
-from tidegate_messages.row_intent import RowIntent
+from tidegate_messages.proposal import AppTxn, Predicate, Proposal, RowIntent
 from tidegate_producers.writing import table_registration
 from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.client.proposal_drafts import Deletion, Stamp, StreamBatch, Target

@@ -6,7 +6,7 @@ import pytest
 
 from tidegate_delta.errors import InvalidRequest
 from tidegate_producers.table import Table, table
-from tidegate_runtime.conditions.time_zones import in_zone
+from tidegate_runtime.conditions.sql_condition import in_zone
 
 
 @pytest.mark.parametrize(

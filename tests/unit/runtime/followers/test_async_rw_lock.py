@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tidegate_runtime.followers.async_rw_lock import AsyncRwLock
+from tidegate_runtime.followers.commit_follower import AsyncRwLock
 
 
 async def nothing_else_happens() -> None:

@@ -17,7 +17,7 @@ from mode.threads import ServiceThread
 from tidegate_delta.errors import Unavailable
 from tidegate_messages.codec import encode
 from tidegate_messages.published_records import CommitRecord
-from tidegate_messages.trace_context import TRACEPARENT, compose
+from tidegate_messages.record_headers import TRACEPARENT, compose_traceparent
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.followers import commit_follower
 from tidegate_runtime.followers.commit_follower import run_follower
@@ -30,7 +30,7 @@ from tidegate_runtime.service.runner import Running
 from tidegate_runtime.service.settings import ServiceSettings
 
 WAIT_S = 20.0
-TRACE = compose(0xABC, 0xDEF, 1)
+TRACE = compose_traceparent(0xABC, 0xDEF, 1)
 
 
 class Hanging:

@@ -1,6 +1,6 @@
 """Records that the brokers hold but the follower skipped, as opposed to those on their way."""
 
-from tidegate_runtime.followers.skipped_records import FOUND_MAX, SkippedRecords
+from tidegate_runtime.followers.faust_app import FOUND_MAX, SkippedRecords
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 
 AT, OTHER = TopicPartition("commits", 0), TopicPartition("commits", 1)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tidegate_runtime.kafka.connection_check import fault_of_server, speaks_tls
-from tidegate_runtime.kafka.security import KafkaSecurity
+from tidegate_runtime.kafka.cluster_state import fault_of_server, speaks_tls
+from tidegate_runtime.kafka.settings import KafkaSecurity
 
 PLAIN = KafkaSecurity()
 

@@ -9,7 +9,7 @@ from tidegate_delta.errors import (
     TidegateError,
     Unavailable,
 )
-from tidegate_runtime.kafka.error_translation import passes, translated, undelivered
+from tidegate_runtime.kafka.librdkafka import passes, translated, undelivered
 
 
 @pytest.mark.parametrize(

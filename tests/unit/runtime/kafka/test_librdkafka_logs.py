@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from tidegate_runtime.kafka.librdkafka_logs import LibraryLog
+from tidegate_runtime.kafka.librdkafka import LibraryLog
 from tidegate_runtime.observability.logs import QUIET_S
 
 REFUSED = ("FAIL", "client#1", "Connect to 127.0.0.1:9092 failed: Connection refused")

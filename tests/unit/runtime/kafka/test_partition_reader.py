@@ -8,9 +8,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RdPartition
 
 from tidegate_delta.errors import Misconfigured, Unavailable
-from tidegate_runtime.kafka import partition_reader as kafka_reader
+from tidegate_runtime.kafka import consumer as kafka_reader
 from tidegate_runtime.kafka.client_protocols import Offset, TopicPartition
-from tidegate_runtime.kafka.partition_reader import KafkaReader
+from tidegate_runtime.kafka.consumer import KafkaReader
 
 AT = TopicPartition("t", 0)
 

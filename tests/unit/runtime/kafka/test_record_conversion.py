@@ -4,7 +4,7 @@ from typing import Any, cast
 
 from confluent_kafka import Message
 
-from tidegate_runtime.kafka.record_conversion import records
+from tidegate_runtime.kafka.librdkafka import records
 
 
 class Told:

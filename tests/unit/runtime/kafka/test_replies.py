@@ -6,8 +6,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from prometheus_client import REGISTRY
 
-from tidegate_runtime.kafka import replies
-from tidegate_runtime.kafka.replies import REST_S, KafkaReplies
+from tidegate_runtime.kafka import producer
+from tidegate_runtime.kafka.producer import REST_S, KafkaReplies
 
 
 class Topic:
@@ -108,8 +108,8 @@ def test_a_full_queue_and_a_refusal_at_once_are_counted_too() -> None:
 
 def test_a_client_that_was_given_many_topics_is_replaced() -> None:
     sender = Sender()
-    for number in range(replies.TOPICS_MAX + 1):
+    for number in range(producer.TOPICS_MAX + 1):
         sender.send(f"x.replies.{number}")
     assert len(sender.clients) == 2
-    sender.send(f"x.replies.{replies.TOPICS_MAX}")
+    sender.send(f"x.replies.{producer.TOPICS_MAX}")
     assert len(sender.clients) == 2

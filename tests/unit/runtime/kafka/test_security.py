@@ -25,14 +25,14 @@ from pydantic import SecretStr, ValidationError
 from tidegate_delta.errors import Misconfigured
 from tidegate_runtime.followers.faust_app import for_faust
 from tidegate_runtime.kafka.oauth_token import Token
-from tidegate_runtime.kafka.security import (
+from tidegate_runtime.kafka.settings import (
     KafkaSecurity,
+    KafkaSettings,
     credentials_digest,
     current_token,
     librdkafka_security,
     ssl_context,
 )
-from tidegate_runtime.kafka.settings import KafkaSettings
 
 USER = {"username": "ann", "password": SecretStr("hush")}
 PLAIN = {"mechanism": "PLAIN", **USER}

@@ -8,8 +8,7 @@ from tidegate_committer.loop.outcome_publisher import FLUSH_S
 from tidegate_delta.errors import Misconfigured
 from tidegate_runtime.kafka.client_protocols import ANSWER_S
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
-from tidegate_runtime.kafka.security import KafkaSecurity
-from tidegate_runtime.kafka.settings import KafkaSettings, for_librdkafka
+from tidegate_runtime.kafka.settings import KafkaSecurity, KafkaSettings, for_librdkafka
 from tidegate_runtime.kafka.topic_admin import missing_topics
 
 BROKER_SESSION_S = 9.0

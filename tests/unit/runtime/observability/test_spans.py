@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tidegate_delta.errors import Misconfigured
-from tidegate_messages.trace_context import compose
+from tidegate_messages.record_headers import compose_traceparent
 from tidegate_runtime.observability import tracing
 from tidegate_runtime.observability.span_export import provider_of
 from tidegate_runtime.observability.tracing import (
@@ -22,7 +22,7 @@ from tidegate_runtime.observability.tracing import (
     start_span,
 )
 
-SAMPLED, UNSAMPLED = compose(0xAB, 0xCD, 1), compose(0xAB, 0xCD)
+SAMPLED, UNSAMPLED = compose_traceparent(0xAB, 0xCD, 1), compose_traceparent(0xAB, 0xCD)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_a_service_records_sampled_traces_only(service: InMemorySpanExporter) ->
     assert (found.start_time, found.attributes) == (5_000_000, {"tidegate.version": 3})
     assert result is not None
     assert found.context is not None
-    assert result == compose(0xAB, found.context.span_id, 1)
+    assert result == compose_traceparent(0xAB, found.context.span_id, 1)
 
 
 def test_a_service_exports_nothing_unless_asked() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from tidegate_messages.trace_context import is_traceparent
+from tidegate_messages.record_headers import is_traceparent
 from tidegate_runtime.observability.tracing import VARIABLE, traceparent
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

@@ -19,8 +19,8 @@ from tidegate_delta.errors import (
     UnsupportedFeature,
 )
 from tidegate_runtime.clock import SystemClock
-from tidegate_runtime.kafka.error_translation import LOGIN_REFUSED
-from tidegate_runtime.kafka.security import KafkaSecurity
+from tidegate_runtime.kafka.librdkafka import LOGIN_REFUSED
+from tidegate_runtime.kafka.settings import KafkaSecurity
 from tidegate_runtime.service import runner as module
 from tidegate_runtime.service.health import Health
 from tidegate_runtime.service.runner import (

@@ -19,7 +19,7 @@ from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint, decode
 from tidegate_delta.log.file_names import LAST_CHECKPOINT, checkpoint_name, commit_name, in_log
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_runtime.storage.local_store import LocalStore
-from tidegate_runtime.table_io.checkpoint_presence import whole_checkpoint
+from tidegate_runtime.table_io.checkpoint_reader import whole_checkpoint
 from tidegate_runtime.table_io.checkpoint_writer import (
     hinted_version,
     move_hint_forward,

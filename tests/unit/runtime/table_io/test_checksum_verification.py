@@ -7,10 +7,14 @@ from tests.builders import add, creation, info, table_in_memory, to_bytes
 from tests.fakes.memory_store import MemoryStore
 from tidegate_delta.checkpoints import version_checksum
 from tidegate_delta.log.file_names import checksum_name, commit_name, in_log
-from tidegate_delta.snapshots.checksum_verdict import ABSENT, AGREES, NOT_ASKED, UNREADABLE, Checked
+from tidegate_delta.snapshots.snapshot import ABSENT, AGREES, NOT_ASKED, UNREADABLE, Checked
 from tidegate_runtime.storage.log_store import FileStat
-from tidegate_runtime.table_io.checksum_verification import checksum_contradiction, stated_checksum
-from tidegate_runtime.table_io.open_table import open_snapshot, refresh
+from tidegate_runtime.table_io.open_table import (
+    checksum_contradiction,
+    open_snapshot,
+    refresh,
+    stated_checksum,
+)
 
 
 def table() -> MemoryStore:

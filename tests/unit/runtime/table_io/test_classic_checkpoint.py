@@ -12,9 +12,9 @@ from tests.fakes.memory_store import MemoryStore
 from tidegate_delta.checkpoints.checkpoint_state import CheckpointState
 from tidegate_delta.log.file_names import checkpoint_name, commit_name, in_log
 from tidegate_runtime.table_io import checkpoint_writer, stored_checkpoint
-from tidegate_runtime.table_io.checkpoint_state_reader import follow, load_state
 from tidegate_runtime.table_io.checkpoint_writer import write_classic
 from tidegate_runtime.table_io.open_table import open_snapshot
+from tidegate_runtime.table_io.stored_checkpoint import follow, load_state
 
 GROUP_ROWS = 10
 WEEK_MS = 7 * 24 * 60 * 60 * 1000

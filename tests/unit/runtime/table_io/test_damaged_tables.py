@@ -27,9 +27,13 @@ from tidegate_delta.log.file_names import (
     in_log,
 )
 from tidegate_runtime.table_io.change_row_reader import read_changes
-from tidegate_runtime.table_io.checksum_verification import checksum_contradiction
 from tidegate_runtime.table_io.data_file_reader import read_table
-from tidegate_runtime.table_io.open_table import open_keys, open_snapshot, refresh
+from tidegate_runtime.table_io.open_table import (
+    checksum_contradiction,
+    open_keys,
+    open_snapshot,
+    refresh,
+)
 
 Face = Callable[[MemoryStore], Any]
 

@@ -10,8 +10,7 @@ import pytest
 
 from tests.fakes.memory_store import MemoryStore
 from tidegate_delta.deletion_vectors.descriptors import EVERY_ROW, RowChoice, in_file, inline
-from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap, of_rows
-from tidegate_delta.deletion_vectors.roaring_containers import BLOCK
+from tidegate_delta.deletion_vectors.roaring_bitmap import BLOCK, Bitmap, of_rows
 from tidegate_delta.errors import BrokenLog, Unavailable
 from tidegate_delta.log.actions import DeletionVector
 from tidegate_runtime.storage.local_store import LocalStore

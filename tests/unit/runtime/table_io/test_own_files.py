@@ -12,7 +12,7 @@ from tidegate_delta.errors import BrokenLog
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_runtime.storage.local_store import LocalStore
 from tidegate_runtime.storage.log_store import LogStore
-from tidegate_runtime.table_io.own_files import (
+from tidegate_runtime.table_io.table_files import (
     list_own_files,
     named_by_tables_below,
     without_tables,

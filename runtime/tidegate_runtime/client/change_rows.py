@@ -1,12 +1,19 @@
-"""Carries rows as a change stream publishes them from one schema of their table into the next."""
+"""Rows of a change stream: carried from one schema to the next, and as Python values.
+
+Carries rows as a change stream publishes them from one schema of their table into the next.
+
+Values of a change stream in ISO types, as Python values that Arrow takes.
+"""
 
 import struct
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
+from datetime import date, datetime
 from decimal import Context, Decimal
 from typing import Any, Final
 
 import orjson
+import pyarrow as pa
 
 from tidegate_delta.schema.types import DATE, DOUBLE, FLOAT, DataType, DecimalType, parse_type
 from tidegate_messages.schema_change import Column, ValueForm
@@ -104,3 +111,43 @@ def _decimal(number: Decimal, kind: DecimalType, form: ValueForm) -> Any:
     unscaled = int(scaled.scaleb(kind.scale, _EXACT))
     bits = (unscaled if unscaled >= 0 else ~unscaled).bit_length()
     return b64encode(unscaled.to_bytes(bits // 8 + 1, "big", signed=True)).decode()
+
+
+def typed_iso_value(value: Any, kind: pa.DataType) -> Any:
+    """Return a value of JSON as one of an Arrow type.
+
+    Raises: ValueError, for a text that is none of the type, such as a year past 9999.
+    """
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return {
+            field.name: typed_iso_value(value.get(field.name), field.type) for field in kind.fields
+        }
+    if pa.types.is_list(kind):
+        return [typed_iso_value(element, kind.value_type) for element in value]
+    if pa.types.is_map(kind):
+        return [
+            (typed_iso_value(k, kind.key_type), typed_iso_value(v, kind.item_type))
+            for k, v in value.items()
+        ]
+    return _of_text(value, kind) if isinstance(value, str) else value
+
+
+def _of_text(text: str, kind: pa.DataType) -> Any:
+    if pa.types.is_decimal(kind):
+        return Decimal(text)
+    if pa.types.is_date(kind):
+        return date.fromisoformat(text)
+    if pa.types.is_timestamp(kind):
+        return datetime.fromisoformat(text)
+    if pa.types.is_binary(kind):
+        return b64decode(text)
+    if pa.types.is_floating(kind):
+        return float(text)
+    if pa.types.is_integer(kind):
+        # Keys of maps are texts, whatever their type.
+        return int(text)
+    if pa.types.is_boolean(kind):
+        return text == "true"
+    return text

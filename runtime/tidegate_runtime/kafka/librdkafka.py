@@ -1,9 +1,22 @@
-"""Translate librdkafka's errors to ours, which are classified by what the caller should do next."""
+"""librdkafka's records, errors and logs, translated into ours.
 
-from collections.abc import Callable, Mapping
+Convert librdkafka's messages and topic partitions to ours, and back.
+
+librdkafka's messages in our log: as warnings, at most one of each kind a minute.
+
+Each of its clients logs every failed attempt to connect. The caller gets an error anyway, so one
+line is enough.
+
+Translate librdkafka's errors to ours, which are classified by what the caller should do next.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as RdPartition
 
 from tidegate_delta.errors import (
     Fenced,
@@ -13,6 +26,31 @@ from tidegate_delta.errors import (
     TidegateError,
     Unavailable,
 )
+from tidegate_runtime.kafka.client_protocols import Headers, Offset, Record, TopicPartition
+from tidegate_runtime.observability.logs import Repeats, log_event
+
+_log = logging.getLogger(__name__)
+
+
+class LibraryLog:
+    """The logger for librdkafka's clients, shared by all their threads."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._repeats = Repeats(now_s)
+
+    def log(self, level: int, form: str, *parts: object) -> None:
+        """Log a message, unless one of its kind was just logged; the next counts those omitted."""
+        held_back = self._repeats.held_back(str(parts[0]) if parts else form)
+        if held_back is None:
+            return
+        fields = {"held_back": held_back} if held_back else {}
+        message = form % parts if parts else form
+        log_event(_log, "librdkafka", level=min(level, logging.WARNING), why=message, **fields)
+
+
+LIBRARY: Final = LibraryLog()
+"""The logger that all clients of this process share."""
+
 
 NO_ANSWER: Final = "look whether the brokers answer, and at the setting kafka.bootstrap_servers"
 """The remedy if no broker answers."""
@@ -216,3 +254,67 @@ def _error_of(error: KafkaError | KafkaException) -> KafkaError:
     kafka_error = error.args[0]
     assert isinstance(kafka_error, KafkaError), "librdkafka's exceptions carry its error"
     return kafka_error
+
+
+def records(messages: Sequence[Message], doing: str) -> tuple[Record, ...]:
+    """Return the records among some messages; errors from which librdkafka recovers are skipped.
+
+    Raises: Fenced, Misconfigured, Unavailable, for the others.
+    """
+    converted = []
+    for message in messages:
+        error = message.error()
+        if error is None:
+            converted.append(_record(message))
+        elif error.fatal() and not passes(error):
+            raise Fenced(f"cannot {doing}: {error.str()}; this instance ends")
+        elif not passes(error):
+            raise translated(error, doing)
+    return tuple(converted)
+
+
+def _record(message: Message) -> Record:
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    assert topic is not None, "a record has a topic"
+    assert partition is not None, "a record has a partition"
+    assert offset is not None, "a record has an offset"
+    return Record(
+        TopicPartition(topic, partition),
+        Offset(offset),
+        message.key(),
+        message.value(),
+        _headers(message),
+        message.timestamp()[1],
+    )
+
+
+def _headers(message: Message) -> Headers:
+    """Return the headers; none if a name is not UTF-8, which librdkafka's binding can't read.
+
+    Any writer may send such a name, and no decision depends on headers alone.
+    """
+    try:
+        pairs = message.headers() or ()
+    except (SystemError, UnicodeDecodeError):
+        return ()
+    assert not isinstance(pairs, dict), "headers are read as pairs"
+    return tuple((name, _octets(value)) for name, value in pairs)
+
+
+def _octets(value: str | bytes | None) -> bytes:
+    return value.encode() if isinstance(value, str) else value or b""
+
+
+def to_librdkafka(
+    topic_partition: TopicPartition, offset: int = OFFSET_INVALID, note: str = ""
+) -> RdPartition:
+    """Return librdkafka's object for a topic partition, an offset in it and a note."""
+    return RdPartition(topic_partition.topic, topic_partition.partition, offset, metadata=note)
+
+
+def from_librdkafka(partitions: list[RdPartition]) -> list[TopicPartition]:
+    """Convert librdkafka's topic partitions to ours, sorted."""
+    return sorted(
+        TopicPartition(topic_partition.topic, topic_partition.partition)
+        for topic_partition in partitions
+    )
