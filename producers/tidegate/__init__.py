@@ -1,7 +1,8 @@
 """The public API of Tidegate: `from tidegate import Client, Table`.
 
-`Table`, `TidegateSource` and `use_session` need PySpark, which is imported when one of them is
-first used; everything else works without it. Types for editors are in `__init__.pyi`.
+`Client` needs no Spark. `Table`, `TidegateSource` and `use_session` need PySpark. Each is imported
+when it is first used, so that the module itself loads quickly. Types for editors are in
+`__init__.pyi`.
 """
 
 from importlib import import_module
@@ -16,8 +17,7 @@ from tidegate_delta.errors import (
 )
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import AppTxn, Operation, Proposal, ReadSet
-from tidegate_producers.cached_clients import client_for
-from tidegate_runtime.client.client import Client, Rejected, result
+from tidegate_runtime.client.client import Rejected, result
 from tidegate_runtime.client.proposal_drafts import Stamp, Target
 from tidegate_runtime.kafka.settings import KafkaSettings
 
@@ -39,12 +39,12 @@ __all__ = [
     "TidegateError",
     "TidegateSource",
     "Unavailable",
-    "client_for",
     "result",
     "use_session",
 ]
 
-_NEEDS_PYSPARK = {
+_LOADED_LATER = {
+    "Client": "tidegate_producers.client",
     "Table": "tidegate_producers.table",
     "TidegateSource": "tidegate_producers.datasource",
     "use_session": "tidegate_producers.datasource",
@@ -52,13 +52,13 @@ _NEEDS_PYSPARK = {
 
 
 def __getattr__(name: str) -> Any:
-    """Return a public name that needs PySpark, importing it first.
+    """Return a public name that is imported only when it is used.
 
-    Raises: AttributeError, for a name that is not public; ModuleNotFoundError, if PySpark is not
-    installed (`pip install tidegate[producers]`).
+    Raises: AttributeError, for a name that is not public; ModuleNotFoundError, if what it needs is
+    not installed (`pip install tidegate[client]`, or with PySpark `tidegate[producers]`).
     """
-    if name in _NEEDS_PYSPARK:
-        return getattr(import_module(_NEEDS_PYSPARK[name]), name)
+    if name in _LOADED_LATER:
+        return getattr(import_module(_LOADED_LATER[name]), name)
     raise AttributeError(f"module 'tidegate' has no attribute {name!r}")
 
 

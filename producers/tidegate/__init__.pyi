@@ -8,11 +8,10 @@ from tidegate_messages.proposal import AppTxn as AppTxn
 from tidegate_messages.proposal import Operation as Operation
 from tidegate_messages.proposal import Proposal as Proposal
 from tidegate_messages.proposal import ReadSet as ReadSet
-from tidegate_producers.cached_clients import client_for as client_for
+from tidegate_producers.client import Client as Client
 from tidegate_producers.datasource import TidegateSource as TidegateSource
 from tidegate_producers.datasource import use_session as use_session
 from tidegate_producers.table import Table as Table
-from tidegate_runtime.client.client import Client as Client
 from tidegate_runtime.client.client import Rejected as Rejected
 from tidegate_runtime.client.client import result as result
 from tidegate_runtime.client.proposal_drafts import Stamp as Stamp

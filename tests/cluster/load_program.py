@@ -16,12 +16,7 @@ from pathlib import Path
 import orjson
 import pyarrow as pa
 
-from tidegate import OutcomeUnknown, Unavailable, changes, client_for
-from tidegate_delta.schema.arrow_types import from_arrow
-from tidegate_producers.cached_clients import clock, store_for
-from tidegate_producers.options import for_writing
-from tidegate_producers.parquet.data_file_writer import FileWriter
-from tidegate_producers.writing.table_write import WriteRequest, commit, plan
+from tidegate import Client, OutcomeUnknown, Unavailable, changes
 from tidegate_runtime.service.settings import ServiceSettings, load
 
 NAME = "load"
@@ -42,28 +37,19 @@ def storage() -> dict[str, str]:
     return {f"storage.{k}": v for k, v in load(ServiceSettings, None, {}).storage.items()}
 
 
-def append(root: str, writer: str, number: int) -> None:
+def client_of(writer: str) -> Client:
+    """Return the client of a writer, whose batches are the numbers of its rows."""
+    options = {**storage(), "name": NAME, "outcomeTimeout": "60s"}
+    return Client(options=options, application=writer)
+
+
+def append(client: Client, root: str, writer: str, number: int) -> None:
     """Append one row, and return once its commit is known."""
     rows = pa.table({"writer": [writer], "number": [number]})
-    options = for_writing(
-        {
-            **storage(),
-            "path": root,
-            "name": NAME,
-            "txnAppId": writer,
-            "txnVersion": str(number),
-            "outcomeTimeout": "60s",
-        }
-    )
-    client = client_for(options.kafka)
-    planned = plan(client, from_arrow(rows.schema), "append", options)
-    files = FileWriter(store_for(options.place), planned.layout, clock())
-    files.write(rows)
-    added = files.finish()
     began_s = time.time()
     for tries in range(1, 100):
         try:
-            commit(client, planned, added, WriteRequest.of(options))
+            client.append(root, rows, batch_id=number)
         except (OutcomeUnknown, Unavailable) as error:
             say(writer=writer, number=number, again=str(error))
             continue
@@ -78,11 +64,13 @@ def write(root: str, writers: int) -> None:
 
     def work(writer: str) -> None:
         number = 1
-        while not STOP.exists():
-            append(root, writer, number)
-            number += 1
+        with client_of(writer) as client:
+            while not STOP.exists():
+                append(client, root, writer, number)
+                number += 1
 
-    append(root, "first", 0)
+    with client_of("first") as client:
+        append(client, root, "first", 0)
     threads = [threading.Thread(target=work, args=(f"w{n}",)) for n in range(writers)]
     for thread in threads:
         thread.start()

@@ -34,6 +34,8 @@ HOMES: Final = {
         f"{PRODUCERS}table/",
         f"{PRODUCERS}vacuum/",
         f"{PRODUCERS}cli/row_commands.py",
+        f"{PRODUCERS}client.py",
+        f"{PRODUCERS}writing/constraint_checks.py",
         f"{PRODUCERS}writing/optimize.py",
         f"{PRODUCERS}writing/partial_overwrite.py",
         f"{PRODUCERS}writing/restore.py",

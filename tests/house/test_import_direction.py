@@ -45,7 +45,7 @@ ROOMS: Final = {
         "cached_clients",
         "writing explanation_search",
         "vacuum",
-        "datasource cli",
+        "client datasource cli",
         "table",
     ),
     "tidegate_committer": (

@@ -332,7 +332,9 @@ class Table:
             def simply(request: WriteRequest) -> Outcome | None:
                 return delete(client, options.place, condition, request, runner, self._zone)
 
-            return self._committed(once(options, batch_id, "DELETE", self._again(simply), query))
+            return self._committed(
+                once(client, options, batch_id, "DELETE", self._again(simply), query)
+            )
         return self._change(deletion(condition, self._alias, self._zone), batch_id)
 
     def update(
@@ -794,7 +796,9 @@ class Table:
         options, batch_id = self._verb(batch_id)
         verb = self._again(changing) if change.depends_on_table_only else changing
         query = partial(query_of, self._spark)
-        return self._committed(once(options, batch_id, change.operation, verb, query))
+        return self._committed(
+            once(client_for(options.kafka), options, batch_id, change.operation, verb, query)
+        )
 
     def _verb(self, batch_id: int | None) -> tuple[WriteOptions, int | None]:
         """Return the options of the next verb, and the batch that it is of."""

@@ -15,11 +15,11 @@ from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.snapshots.snapshot import LiveKeys
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import NO_APP_VERSION, AppTxn, AppTxnAdvance, Operation
-from tidegate_producers.cached_clients import client_for, store_for
+from tidegate_producers.cached_clients import store_for
 from tidegate_producers.options import WriteOptions
 from tidegate_producers.writing.table_write import WriteRequest, propose, stamp_for
 from tidegate_runtime.client import proposal_drafts
-from tidegate_runtime.client.client import APP_TXN_SEEN, Rejected
+from tidegate_runtime.client.client import APP_TXN_SEEN, Client, Rejected
 from tidegate_runtime.table_io.open_table import open_keys
 
 _QUERY: Final = "@query"
@@ -110,6 +110,7 @@ class Batch:
 
 
 def once(
+    client: Client,
     options: WriteOptions,
     batch_id: int | None,
     operation: str,
@@ -132,14 +133,27 @@ def once(
         outcome = verb(request)
         if outcome is not None:
             return outcome
-        client, store = client_for(options.kafka), store_for(options.place)
-        record = client.require(options.place.root, request.timeout_s)
-        target = proposal_drafts.Target(
-            record.table, record.table_root, int(live_keys.version), live_keys.metadata.id
-        )
-        note = proposal_drafts.note(target, stamp_for(client, request), Operation(name=operation))
-        return propose(client, store, note, request.timeout_s)
+        return propose_note(client, options, live_keys, request, Operation(name=operation))
     except Rejected as rejected:
         if rejected.rule == APP_TXN_SEEN:
             return None
         raise
+
+
+def propose_note(
+    client: Client,
+    options: WriteOptions,
+    live_keys: LiveKeys,
+    request: WriteRequest,
+    operation: Operation,
+) -> Outcome:
+    """Propose a request's application transactions without any change, and return the outcome.
+
+    Raises: Rejected, OutcomeUnknown, Unavailable.
+    """
+    record = client.require(options.place.root, request.timeout_s)
+    target = proposal_drafts.Target(
+        record.table, record.table_root, int(live_keys.version), live_keys.metadata.id
+    )
+    note = proposal_drafts.note(target, stamp_for(client, request), operation)
+    return propose(client, store_for(options.place), note, request.timeout_s)

@@ -60,7 +60,6 @@ CHECK: Final = {"delta.constraints.few": "v >= 0"}
 
 USERS: Final = (
     "table.table",
-    "writing.once",
     "table.row_level_change",
     "datasource.stream_writer",
 )

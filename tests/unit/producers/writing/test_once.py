@@ -17,7 +17,6 @@ from tidegate_delta.errors import InvalidRequest
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.topics import Topics
 from tidegate_producers.options import WriteOptions, app_txn_of
-from tidegate_producers.writing import once as once_module
 from tidegate_producers.writing.once import VerbsOfBatch, once
 from tidegate_producers.writing.partial_overwrite import ReplaceWhere
 from tidegate_producers.writing.row_delete import delete
@@ -72,15 +71,14 @@ class Program:
     def dying_after(self, last: int | None) -> Iterator[None]:
         self.steps, self.last = 0, last
         self.client = Client(self.line.gate, Topics(), ManualClock())
-        with mock.patch.object(once_module, "client_for", return_value=self.client):
-            patches = [self._counted(kind, name) for kind, name in IO]
+        patches = [self._counted(kind, name) for kind, name in IO]
+        for patch in patches:
+            patch.start()
+        try:
+            yield
+        finally:
             for patch in patches:
-                patch.start()
-            try:
-                yield
-            finally:
-                for patch in patches:
-                    patch.stop()
+                patch.stop()
 
     def _counted(self, kind: Any, name: str) -> Any:
         method = getattr(kind, name)
@@ -102,7 +100,7 @@ def deletes(program: Program, condition: str = "k < 3") -> Outcome | None:
     def verb(request: WriteRequest) -> Outcome | None:
         return delete(program.client, asked.place, condition, request, line.rewrite)
 
-    return once(asked, 7, "DELETE", verb)
+    return once(program.client, asked, 7, "DELETE", verb)
 
 
 def deletes_nothing(program: Program) -> Outcome | None:
@@ -165,9 +163,9 @@ def test_the_verbs_of_a_batch_are_applications_of_their_own() -> None:
 
 def test_a_verb_that_shall_be_done_once_needs_its_batch(line: Line) -> None:
     with pytest.raises(InvalidRequest, match="batch_id"):
-        once(line.options(txnappid="job"), None, "DELETE", lambda _: None)
+        once(line.client, line.options(txnappid="job"), None, "DELETE", lambda _: None)
     with pytest.raises(InvalidRequest, match="txnAppId"):
-        once(line.options(), 3, "DELETE", lambda _: None)
+        once(line.client, line.options(), 3, "DELETE", lambda _: None)
 
 
 FIRST, SECOND = "3b6c2f0e-8d51-4f0a-9c43-0123456789ab", "f1d2c3b4-0000-4000-8000-0123456789ab"
@@ -180,8 +178,7 @@ def deleted(line: Line, batch_id: int, query_id: str | None, where: str = "k = 2
     def verb(request: WriteRequest) -> Outcome | None:
         return delete(line.client, options.place, where, request, line.rewrite)
 
-    with mock.patch.object(once_module, "client_for", return_value=line.client):
-        return once(options, batch_id, "DELETE", verb, lambda: query_id)
+    return once(line.client, options, batch_id, "DELETE", verb, lambda: query_id)
 
 
 def test_a_batch_that_may_be_of_another_stream_is_refused(line: Line) -> None:
