@@ -111,10 +111,10 @@ class CdcPublisher:
         """
         if record.table in self._aside or record.table in self._behind:
             return
-        self._tell_of(record)
+        self._publish_of(record)
         self._quarantine.tell()
 
-    def _tell_of(self, record: CommitRecord) -> None:
+    def _publish_of(self, record: CommitRecord) -> None:
         if record.table not in self._tables:
             self._tables = self._registered()
         table = self._tables.get(record.table)
@@ -154,10 +154,10 @@ class CdcPublisher:
         store or the brokers were unavailable. A pass publishes for one turn in all: tables that it
         leaves unfinished, or that were unfinished before, get their turns after it.
         """
-        self._look_at_all()
+        self._poll_all()
         self._quarantine.tell()
 
-    def _look_at_all(self) -> None:
+    def _poll_all(self) -> None:
         self._signals.read()
         for table_id, stream in self._streams.items():
             stream.receive(self._signals.after(table_id, stream.signal))
@@ -270,7 +270,7 @@ class CdcPublisher:
                 self._aside[table.table] = table
                 self._quarantine.heal(table.table)
                 if is_news:
-                    _say_set_aside(table, error, logging.WARNING)
+                    _log_quarantined(table, error, logging.WARNING)
                 return False
             self._keyless.pop(table.table, None)
             return True
@@ -535,7 +535,7 @@ def _start(store: LogStore, changes: TableChanges) -> int | None:
     return versions_between(store, open_keys(store), start_ms)[0]
 
 
-def _say_set_aside(table: TableRecord, error: TidegateError, level: int) -> None:
+def _log_quarantined(table: TableRecord, error: TidegateError, level: int) -> None:
     reason, error_class = str(error), error.error_class
     log_event(_log, "set_aside", level=level, table=table.name, why=reason, error_class=error_class)
 

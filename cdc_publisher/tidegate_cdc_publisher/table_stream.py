@@ -227,7 +227,7 @@ class TableStream:
         continue; Fenced, when another publisher has taken the table over; Unavailable.
         """
         self._head = head
-        self._steps = self._steps or self._tell_all()
+        self._steps = self._steps or self._publish_all()
         try:
             for _ in self._steps:
                 if self._running.clock.boot_s() >= until_s:
@@ -249,20 +249,20 @@ class TableStream:
         if lag == 0:
             metrics.CDC_LAG.labels(self._source.name).set(0)
 
-    def _tell_all(self) -> Iterator[None]:
+    def _publish_all(self) -> Iterator[None]:
         """Publish step by step until nothing is due or the service stops."""
         while not self._stopping and (events := decide(self._state, Notice(self._head))):
             for due in events:
-                yield from self._tell_due(due)
+                yield from self._publish_due(due)
 
-    def _tell_due(self, due: Due) -> Iterator[None]:
+    def _publish_due(self, due: Due) -> Iterator[None]:
         match due:
             case SnapshotDue() | VersionDue():
                 try:
                     yield from (
-                        self._tell_snapshot(due)
+                        self._publish_snapshot(due)
                         if isinstance(due, SnapshotDue)
-                        else self._tell_version(due)
+                        else self._publish_version(due)
                     )
                 except BrokenLog as error:
                     if error is not self._log_gone and error.error_class not in FILES_GONE:
@@ -271,7 +271,7 @@ class TableStream:
             case StreamDue(version):
                 self._begin_after(version)
             case IncrementalDue():
-                yield from self._tell_incremental(due)
+                yield from self._publish_incremental(due)
             case SignalDue(received):
                 self._obey(received)
             case SnapshotAnew(version):
@@ -286,7 +286,7 @@ class TableStream:
         version = due.version
         if self._source.on_gap == "resnapshot" and version < self._head:
             reason = f"all rows of version {self._head} instead: {error}"
-            self._say_gap(version, reason)
+            self._publish_gap(version, reason)
             self._begin_anew(self._head)
             return
         if self._source.on_gap != "marker" or isinstance(due, SnapshotDue):
@@ -297,7 +297,7 @@ class TableStream:
             if oldest is None or not version < oldest <= self._head:
                 raise error
             version = oldest
-        self._say_gap(version, str(error))
+        self._publish_gap(version, str(error))
         self._pass_over(due.version, version, str(error))
 
     def _obey(self, received: Received) -> None:
@@ -371,7 +371,7 @@ class TableStream:
     def _refuse(self, reason: str) -> None:
         raise InvalidRequest(f"table {self._source.name}: {reason}", error_class="BadSignal")
 
-    def _say_gap(self, version: int, reason: str) -> None:
+    def _publish_gap(self, version: int, reason: str) -> None:
         name, level = self._source.name, logging.WARNING
         log_event(_log, "stream_gap", level=level, table=name, version=version, why=reason)
 
@@ -434,7 +434,7 @@ class TableStream:
             incremental = incremental.model_copy(update={"rows": 0})
         self._move_by(received, position.model_copy(update={"incremental": incremental}))
 
-    def _tell_incremental(self, due: IncrementalDue) -> Iterator[None]:
+    def _publish_incremental(self, due: IncrementalDue) -> Iterator[None]:
         """Publish a part of the incremental snapshot: about as many rows as a chunk takes."""
         position = self._state.position
         if position is None or not position.complete or position.version != due.version:
@@ -511,7 +511,7 @@ class TableStream:
             self._round = number, paths_of(self._store, number)
         return self._round[1]
 
-    def _tell_snapshot(
+    def _publish_snapshot(
         self, due: SnapshotDue, change: SchemaChange | None = None
     ) -> Iterator[None]:
         """Publish the rows at a version, after the change of the schema that is the reason."""
@@ -527,10 +527,10 @@ class TableStream:
             self._notify("Initial Snapshot", "STARTED", due.version)
         wanted = Wanted(keys, due.start, self._source.form)
         batches = snapshot_batches(self._store, snapshot, wanted)
-        is_whole = yield from self._tell(origin, batches, due, layout)
+        is_whole = yield from self._publish_changes(origin, batches, due, layout)
         self._shape = shape if is_whole else None
 
-    def _tell_version(self, due: VersionDue) -> Iterator[None]:
+    def _publish_version(self, due: VersionDue) -> Iterator[None]:
         entry = read_commit(self._store, due.version)
         if entry is None:
             raise self._gone(f"version {due.version} is next, and its commit file is gone")
@@ -547,7 +547,7 @@ class TableStream:
         if due.start == 0:
             self._register_schemas(origin, change, has_deletes=bool(commit.removes))
         if change is not None and change.snapshot:
-            yield from self._tell_snapshot(SnapshotDue(due.version), change)
+            yield from self._publish_snapshot(SnapshotDue(due.version), change)
             return
         age_ms = self._running.clock.now_ms() - origin.timestamp_ms
         metrics.CDC_LAG.labels(self._source.name).set(max(0, age_ms) / 1000)
@@ -559,7 +559,7 @@ class TableStream:
         batches = version_batches(self._store, version, wanted)
         span = self._span(due.version)
         origin = replace(origin, traceparent=span.traceparent)
-        is_whole = yield from self._tell(origin, batches, due, new, change)
+        is_whole = yield from self._publish_changes(origin, batches, due, new, change)
         self._chunk.spans.append(span)
         self._shape = after if is_whole else None
 
@@ -661,7 +661,7 @@ class TableStream:
         self._notify("Initial Snapshot", "SKIPPED", version)
         self._move(self._position(VersionDue(version), keys, published=0, complete=True))
 
-    def _tell(
+    def _publish_changes(
         self,
         origin: SourceBlock,
         batches: Iterator[Batch | None],

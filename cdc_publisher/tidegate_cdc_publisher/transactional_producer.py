@@ -175,7 +175,7 @@ class ChangeWriter:
             # Reports come with the acknowledgements.
             producer.flush(_WAIT_S)
         for bound, end_counts in ends:
-            self._tell(bound, end_counts)
+            self._queue_transaction_record(bound, end_counts)
         if not position.complete:
             producer.flush(_WAIT_S)
         self._counts = Counter() if position.complete else counts
@@ -190,12 +190,12 @@ class ChangeWriter:
     ) -> Counter[int]:
         """Return the counts to go on with behind a bound."""
         if not bound.is_end:
-            self._tell(bound, None)
+            self._queue_transaction_record(bound, None)
             return Counter()
         ends.append((bound, counts))
         return Counter()
 
-    def _tell(self, bound: VersionBound, counts: Counter[int] | None) -> None:
+    def _queue_transaction_record(self, bound: VersionBound, counts: Counter[int] | None) -> None:
         """Queue the record of a version's begin or end, in Debezium's words."""
         assert self._producer is not None, "taken over"
         name = f"{self._table}:{bound.version}"

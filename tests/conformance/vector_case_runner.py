@@ -16,7 +16,7 @@ from tidegate_committer.admission.identity_allocation import ends
 from tidegate_committer.conflicts.conflict_rules import CONCURRENT
 from tidegate_committer.decision.decision_types import Verdict
 from tidegate_committer.decision.machine import DecisionTerms, VersionLanded, evolve, plan
-from tidegate_committer.decision.steps import settled
+from tidegate_committer.decision.steps import with_resolved_definition
 from tidegate_committer.group_commit.entry_encoding import Attempt, EntryWriter, encode
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.identity_leases import LeasedBlocks
@@ -189,7 +189,7 @@ def _vouched_for(
 
 def _left_by(candidate: Candidate, table_definition: TableDefinition) -> TableDefinition:
     """Return the table definition after a proposal, with the features that its metadata needs."""
-    result = settled(candidate, table_definition)
+    result = with_resolved_definition(candidate, table_definition)
     content = result.content if isinstance(result, Candidate) else candidate.content
     return table_definition.after(content.metadata, content.protocol)
 

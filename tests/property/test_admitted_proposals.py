@@ -20,7 +20,7 @@ from tidegate_committer.intake.action_reader import dated
 from tidegate_committer.intake.proposal_actions import read_content
 from tidegate_committer.intake.refusals import InvalidProposal
 from tidegate_committer.policy import Policy
-from tidegate_committer.verbatim.verbatim_validation import misspelt_line, parse_verbatim
+from tidegate_committer.verbatim.verbatim_validation import line_problem, parse_verbatim
 from tidegate_delta.change_feed import plan
 from tidegate_delta.checkpoints import log_compaction, version_checksum
 from tidegate_delta.log.commit import Commit
@@ -115,7 +115,7 @@ def proposed(line: bytes) -> Iterator[bytes]:
 def ready(line: bytes) -> Iterator[bytes]:
     """Yield a line of a verbatim entry, if it is accepted."""
     read = parse_verbatim(1, line + b"\n")
-    if not isinstance(read, Rejection) and misspelt_line(line, {"old"}.__contains__) is None:
+    if not isinstance(read, Rejection) and line_problem(line, {"old"}.__contains__) is None:
         yield line + b"\n"
 
 

@@ -25,7 +25,7 @@ from tests.property.conflict_strategies import (
 )
 from tests.property.test_machine import ORIGIN
 from tidegate_committer.conflicts import conflict_rules as conflicts
-from tidegate_committer.conflicts.conflict_rules import RULES, passes_by
+from tidegate_committer.conflicts.conflict_rules import RULES, skips_rules
 from tidegate_committer.conflicts.rebase import adopt, begin
 from tidegate_committer.decision import steps
 from tidegate_committer.decision.machine import DecisionTerms, VersionLanded, evolve, plan
@@ -94,7 +94,7 @@ def test_no_rule_fires_and_nothing_is_adopted(
     if has_changed:
         # An earlier winner dropped the column on which the predicate depends.
         before = replace(before, now=table_definition(protocol, without_x=True))
-    if passes_by(before, winner.write_summary, adds):
+    if skips_rules(before, winner.write_summary, adds):
         assert [rule.__name__ for rule in RULES if rule(before, winner)] == []
         assert adopt(before, winner) == before
 
@@ -108,7 +108,7 @@ def test_who_passes_by_a_group_passes_by_each_member(
     for offset, member in enumerate(members):
         group.take(candidate_of(member, offset))
     before = begin(candidate_of(one), table_definition(TRACKED), level)
-    if passes_by(before, group.write_summary, group.adds):
+    if skips_rules(before, group.write_summary, group.adds):
         for winner in group.winners:
             assert [rule.__name__ for rule in RULES if rule(before, winner)] == []
             assert adopt(before, winner) == before
@@ -125,7 +125,7 @@ def test_a_group_is_judged_as_if_each_step_and_each_rule_had_been_asked_of_each_
     quick = decided(candidates, table)
     with monkeypatch.context() as context:
         for module in (conflicts, steps):
-            context.setattr(module, "passes_by", lambda *asked: False)
+            context.setattr(module, "skips_rules", lambda *asked: False)
         context.setattr(Group, "may_meet_rows_of", lambda *asked: True)
         assert decided(candidates, table) == quick
 

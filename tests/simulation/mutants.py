@@ -459,7 +459,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "without_asking_what_is_live": mutant(
         "I4: only what is live is removed, only what is not is added",
-        lambda: without_step(steps.wrong_at_head),
+        lambda: without_step(steps.reject_at_head),
         *("consistent_read", "exactly_once", "linearizable"),
     ),
     "without_later_times": mutant(

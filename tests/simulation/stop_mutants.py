@@ -73,11 +73,11 @@ def with_listings_taken_for_the_log() -> AbstractContextManager[object]:
 
 
 def without_comparing_letters() -> AbstractContextManager[object]:
-    return mock.patch.object(post_rebase_checks, "misspelt", return_value=None)
+    return mock.patch.object(post_rebase_checks, "path_spelling_problem", return_value=None)
 
 
 def without_asking_for_the_vector() -> AbstractContextManager[object]:
-    return mock.patch.object(post_rebase_checks, "dead_file", return_value=None)
+    return mock.patch.object(post_rebase_checks, "removed_file_problem", return_value=None)
 
 
 def without_cutting_outcomes() -> AbstractContextManager[object]:

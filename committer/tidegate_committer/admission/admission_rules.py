@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from tidegate_committer.admission import change_data_checks, constraint_checks, feature_checks
 from tidegate_committer.admission.feature_checks import DROP_FEATURE
 from tidegate_committer.admission.identity_allocation import BRING_BACK
-from tidegate_committer.admission.table_change_checks import wrong_table
+from tidegate_committer.admission.table_change_checks import table_change_problem
 from tidegate_committer.intake.action_reader import NAME_CHARS_MAX, OUR_APPS
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_actions import CheckedActions, canonical
@@ -215,7 +215,7 @@ def legal_table(case: _Case) -> Rejection | None:
         )
     if content.metadata is None and content.protocol is None:
         return None
-    rejection = wrong_table(
+    rejection = table_change_problem(
         content, admission_input.read, admission_input.root, case.policy, case.candidate.operation
     )
     drops = rejection is None or (
@@ -224,7 +224,10 @@ def legal_table(case: _Case) -> Rejection | None:
     if not drops or admission_input.read is None or case.after is None:
         return rejection
     # If the metadata still uses a dropped feature, the refusal is `feature_in_use`.
-    return feature_checks.wrong_drop(case.candidate, admission_input.read, case.after) or rejection
+    return (
+        feature_checks.feature_drop_problem(case.candidate, admission_input.read, case.after)
+        or rejection
+    )
 
 
 def clear(case: _Case) -> Rejection | None:
@@ -243,7 +246,7 @@ def clear(case: _Case) -> Rejection | None:
 def removable(case: _Case) -> Rejection | None:
     """No row is removed from a table that was append-only when it was read."""
     content, read = case.candidate.content, case.input.read
-    return feature_checks.wrong_removal(content, read) if content.removes and read else None
+    return feature_checks.removal_problem(content, read) if content.removes and read else None
 
 
 def legal_by_features(case: _Case) -> Rejection | None:
@@ -253,9 +256,9 @@ def legal_by_features(case: _Case) -> Rejection | None:
         return None
     return (
         ids_left_behind(case.candidate, after)
-        or feature_checks.wrong_vector(case.candidate, after)
+        or feature_checks.vector_problem(case.candidate, after)
         or feature_checks.uncounted_rows(case.candidate, after)
-        or feature_checks.wrong_domain(case.candidate, after)
+        or feature_checks.domain_problem(case.candidate, after)
     )
 
 
@@ -269,7 +272,7 @@ def held_to_constraints(case: _Case) -> Rejection | None:
         rejection = constraint_checks.not_validated(candidate, read, after)
     if rejection is None and after.expressions:
         rejection = constraint_checks.not_enforced(candidate, after)
-    return rejection or constraint_checks.wrong_statistics(candidate, after)
+    return rejection or constraint_checks.statistics_problem(candidate, after)
 
 
 def change_data_complete(case: _Case) -> Rejection | None:
@@ -278,7 +281,7 @@ def change_data_complete(case: _Case) -> Rejection | None:
     if after is None or not after.feeds_changes:
         return None
     rejection = change_data_checks.columns_change(candidate, read, after) if read else None
-    return rejection or change_data_checks.wrong_mode(candidate, after)
+    return rejection or change_data_checks.cdc_mode_problem(candidate, after)
 
 
 def partitioned_alike(case: _Case) -> Rejection | None:
@@ -286,10 +289,10 @@ def partitioned_alike(case: _Case) -> Rejection | None:
     content, after = case.candidate.content, case.after
     if after is None or not (content.adds or content.changes):
         return None
-    return unlike_partitioning(content, after, case.candidate.operation)
+    return partitioning_problem(content, after, case.candidate.operation)
 
 
-def unlike_partitioning(
+def partitioning_problem(
     content: CheckedActions, table_definition: TableDefinition, operation: str | None
 ) -> Rejection | None:
     """Return which file does not fit a table's partitioning, or None.

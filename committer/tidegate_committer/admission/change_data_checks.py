@@ -28,7 +28,7 @@ _FILES: Final = "actions.cdc"
 _BRING_THEM: Final = "write the rows that changed into change files and name them in cdc actions"
 
 
-def wrong_mode(candidate: Candidate, after: TableDefinition) -> Rejection | None:
+def cdc_mode_problem(candidate: Candidate, after: TableDefinition) -> Rejection | None:
     """Return why a proposal's changes could not be derived from its actions, or None."""
     asserted = candidate.proposal.cdc_mode if candidate.proposal else None
     if not after.feeds_changes or (asserted is None and candidate.is_plain_append):

@@ -83,7 +83,7 @@ def not_validated(
     return flaw(NOT_VALIDATED, field, problem, remedy)
 
 
-def wrong_statistics(candidate: Candidate, after: TableDefinition) -> Rejection | None:
+def statistics_problem(candidate: Candidate, after: TableDefinition) -> Rejection | None:
     """Return which file's statistics disprove a requirement of the table, or None."""
     if not (after.never_null or after.unbounded_variants):
         return None

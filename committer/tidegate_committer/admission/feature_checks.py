@@ -97,7 +97,7 @@ def in_use(
     return f"the feature {name!r} is in use: {trace[0]} {trace[1]}" if trace else None
 
 
-def wrong_before_drop(
+def drop_precondition_problem(
     dropped: Set[str], read: TableDefinition, after: TableDefinition
 ) -> str | None:
     """Return why a table is not ready for a drop, or would lose more than the feature, or None."""
@@ -147,7 +147,7 @@ MAY_BE_TIGHT: Final = frozenset(
 """Operations that repeat vectors together with statistics which another writer made."""
 
 
-def wrong_vector(candidate: Candidate, after: TableDefinition) -> Rejection | None:
+def vector_problem(candidate: Candidate, after: TableDefinition) -> Rejection | None:
     """Return why a deletion vector may not be written, or None."""
     if not candidate.content.vectors:
         return None
@@ -163,7 +163,7 @@ def wrong_vector(candidate: Candidate, after: TableDefinition) -> Rejection | No
         )
     for add in candidate.content.adds:
         if add.deletion_vector is not None:
-            rejection = _wrong_statistics(add, candidate)
+            rejection = _vector_statistics_problem(add, candidate)
             if rejection is not None:
                 return rejection
     return None
@@ -176,7 +176,7 @@ def _repeats_vectors(candidate: Candidate) -> bool:
     return candidate.operation in IN_PLACE
 
 
-def _wrong_statistics(add: Add, candidate: Candidate) -> Rejection | None:
+def _vector_statistics_problem(add: Add, candidate: Candidate) -> Rejection | None:
     assert add.deletion_vector is not None, "only files with a vector are looked at"
     count = row_tracking.physical_records(add.stats)
     if count is None or count < add.deletion_vector.cardinality:
@@ -200,7 +200,7 @@ def _wrong_statistics(add: Add, candidate: Candidate) -> Rejection | None:
     return None
 
 
-def wrong_removal(content: CheckedActions, table_definition: TableDefinition) -> Rejection | None:
+def removal_problem(content: CheckedActions, table_definition: TableDefinition) -> Rejection | None:
     """Return which file is removed with its rows from an append-only table, or None."""
     if not content.removes or not append_only(table_definition.metadata):
         return None
@@ -252,7 +252,7 @@ def no_ids_left(candidate: Candidate, after: TableDefinition, mark: int) -> Reje
     return flaw(TOO_LARGE, "actions.add", problem, "copy the rows into a new table")
 
 
-def wrong_domain(candidate: Candidate, after: TableDefinition) -> Rejection | None:
+def domain_problem(candidate: Candidate, after: TableDefinition) -> Rejection | None:
     """Return why a metadata domain may not be written, or None."""
     for domain in candidate.content.domains:
         if domain.domain == row_tracking.DOMAIN and (
@@ -280,13 +280,13 @@ def wrong_domain(candidate: Candidate, after: TableDefinition) -> Rejection | No
                 f"add the feature {feature!r} to the table first",
             )
         if domain.domain == CLUSTERING and not domain.removed:
-            rejection = _wrong_clustering(domain.configuration)
+            rejection = _clustering_problem(domain.configuration)
             if rejection is not None:
                 return rejection
     return None
 
 
-def _wrong_clustering(configuration: str) -> Rejection | None:
+def _clustering_problem(configuration: str) -> Rejection | None:
     try:
         columns = orjson.loads(configuration)["clusteringColumns"]
         good = isinstance(columns, list) and all(
@@ -305,7 +305,7 @@ def _wrong_clustering(configuration: str) -> Rejection | None:
     )
 
 
-def wrong_drop(
+def feature_drop_problem(
     candidate: Candidate, read: TableDefinition, after: TableDefinition
 ) -> Rejection | None:
     """Return why the proposal may not drop the features that it drops, or None."""
@@ -319,7 +319,7 @@ def wrong_drop(
             f"drops the feature {min(dropped)!r}",
             "keep every feature that the table has, or drop one by DROP FEATURE",
         )
-    problem = in_use(dropped, after) or wrong_before_drop(dropped, read, after)
+    problem = in_use(dropped, after) or drop_precondition_problem(dropped, read, after)
     if problem is None:
         return None
     rejection = flaw(

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 
 from tidegate_committer.admission import change_data_checks, constraint_checks, feature_checks
-from tidegate_committer.admission.admission_rules import unlike_partitioning
+from tidegate_committer.admission.admission_rules import partitioning_problem
 from tidegate_committer.admission.feature_checks import before_drop, in_use, left_in
 from tidegate_committer.admission.table_change_checks import (
     drops_row_ids,
     files_left_behind,
     rows_without_ids,
-    wrong_table,
+    table_change_problem,
 )
 from tidegate_committer.intake.candidate import Candidate
-from tidegate_committer.intake.path_checks import ELSEWHERE, NEARER, lies_under, wrong_with_new
+from tidegate_committer.intake.path_checks import ELSEWHERE, NEARER, lies_under, new_path_problem
 from tidegate_committer.intake.proposal_actions import CheckedActions, canonical
 from tidegate_committer.intake.refusals import (
     BAD_PATH,
@@ -25,7 +25,7 @@ from tidegate_committer.policy import Policy
 from tidegate_committer.row_level import row_deletes
 from tidegate_committer.state.fetched_inputs import FetchedInputs
 from tidegate_committer.state.live_files import GONE, LiveFiles
-from tidegate_committer.state.path_normal_form import misspelt, spelling_of
+from tidegate_committer.state.path_normal_form import path_spelling_problem, spelling_of
 from tidegate_committer.state.table_definition import TableDefinition
 from tidegate_committer.state.table_state import TableState
 from tidegate_delta.features import row_tracking
@@ -33,7 +33,7 @@ from tidegate_delta.log.file_paths import is_absolute
 from tidegate_messages.outcome import Rejection
 
 
-def wrong_at_head(
+def problem_at_head(
     candidate: Candidate, state: TableState, policy: Policy, known: FetchedInputs
 ) -> Rejection | None:
     """Return why a proposal is illegal for the table at the head, or None.
@@ -44,14 +44,14 @@ def wrong_at_head(
     content, live = candidate.content, state.files
     since, table_definition = state.table_definitions[-1]
     has_moved = since > candidate.read_version
-    rejection = _wrong_since(candidate, state, policy) if has_moved else None
+    rejection = _problem_since(candidate, state, policy) if has_moved else None
     if rejection is None and content.protocol is not None:
         rejection = _traces(
             candidate, state, table_definition.after(content.metadata, content.protocol)
         )
     if rejection is None and content.metadata is not None:
         rejection = rows_without_ids(candidate, state) or files_left_behind(content, state)
-    rejection = rejection or feature_checks.wrong_removal(content, table_definition)
+    rejection = rejection or feature_checks.removal_problem(content, table_definition)
     if rejection is not None:
         return rejection
     after = table_definition.after(content.metadata, content.protocol)
@@ -60,19 +60,25 @@ def wrong_at_head(
     if rejection is None and after.tracks_rows:
         mark = row_tracking.high_water_mark(state.domains)
         rejection = feature_checks.no_ids_left(candidate, after, mark)
-    rejection = rejection or dead_file(content, live) or oddly_named(content, state, policy.roots)
-    rejection = rejection or _live_file(content, live) or misspelt(content, live, state.spelt)
+    rejection = (
+        rejection
+        or removed_file_problem(content, live)
+        or new_path_form_problem(content, state, policy.roots)
+    )
+    rejection = (
+        rejection or _live_file(content, live) or path_spelling_problem(content, live, state.spelt)
+    )
     if rejection is not None or not (content.vectors or content.removed_vectors):
         return rejection
     rejection = in_another_partition(content)
-    return rejection or row_deletes.wrong_vectors(candidate, live, known, policy)
+    return rejection or row_deletes.new_vector_problem(candidate, live, known, policy)
 
 
-def _wrong_since(candidate: Candidate, state: TableState, policy: Policy) -> Rejection | None:
+def _problem_since(candidate: Candidate, state: TableState, policy: Policy) -> Rejection | None:
     """Return why a proposal is illegal after table changes by winners that did not conflict."""
     content = candidate.content
     if content.metadata is not None or content.protocol is not None:
-        rejection = wrong_table(
+        rejection = table_change_problem(
             content, state.table_definition, state.root, policy, candidate.operation
         )
         if rejection is not None:
@@ -80,12 +86,12 @@ def _wrong_since(candidate: Candidate, state: TableState, policy: Policy) -> Rej
     after = state.table_definition.after(content.metadata, content.protocol)
     rejection = (
         constraint_checks.not_enforced(candidate, after, has_changed=True)
-        or constraint_checks.wrong_statistics(candidate, after)
-        or change_data_checks.wrong_mode(candidate, after)
+        or constraint_checks.statistics_problem(candidate, after)
+        or change_data_checks.cdc_mode_problem(candidate, after)
     )
     if rejection is not None or not (content.adds or content.changes):
         return rejection
-    return unlike_partitioning(content, state.table_definition, candidate.operation)
+    return partitioning_problem(content, state.table_definition, candidate.operation)
 
 
 def _traces(candidate: Candidate, state: TableState, after: TableDefinition) -> Rejection | None:
@@ -105,7 +111,7 @@ def _traces(candidate: Candidate, state: TableState, after: TableDefinition) -> 
     )
 
 
-def dead_file(content: CheckedActions, live: LiveFiles) -> Rejection | None:
+def removed_file_problem(content: CheckedActions, live: LiveFiles) -> Rejection | None:
     """Return which removed file is not live, or not live with this vector, or None."""
     if not content.removed:
         return None
@@ -143,7 +149,7 @@ def in_another_partition(content: CheckedActions) -> Rejection | None:
     return None
 
 
-def oddly_named(
+def new_path_form_problem(
     content: CheckedActions, state: TableState, roots: Sequence[str]
 ) -> Rejection | None:
     """Return which added file has a path that no new file may have, or None.
@@ -155,7 +161,7 @@ def oddly_named(
         return None
     live, normal_forms = state.files, state.spelt
     for add, (path, _) in zip(content.adds, content.added, strict=True):
-        rejection = wrong_with_new(add.path)
+        rejection = new_path_problem(add.path)
         is_there = path in live and add.path == spelling_of(path, normal_forms)
         if add.data_change and is_absolute(add.path) and not is_there:
             if lies_under(add.path, (state.root,)):

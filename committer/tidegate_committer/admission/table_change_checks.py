@@ -71,7 +71,7 @@ _METADATA = "actions.metaData"
 _PROTOCOL = "actions.protocol"
 
 
-def wrong_table(
+def table_change_problem(
     content: CheckedActions,
     table_definition: TableDefinition | None,
     root: str,
@@ -88,7 +88,7 @@ def wrong_table(
     assert protocol is not None, "a table has a protocol"
     if content.metadata is not None:
         rejection = None if named in _RENEWS_ID else _other_id(content.metadata, table_definition)
-        rejection = rejection or _wrong_metadata(content.metadata, table_definition, policy)
+        rejection = rejection or _metadata_problem(content.metadata, table_definition, policy)
         if rejection is not None:
             return rejection
     hidden = _hidden_from_readers(content.protocol) if content.protocol else None
@@ -114,13 +114,15 @@ def wrong_table(
     except BrokenLog as error:
         return flaw(BAD_METADATA, _METADATA, fault_in(error), "write it as PROTOCOL.md spells it")
     if content.metadata is not None:
-        rejection = _wrong_columns(content.metadata, protocol, table_definition)
+        rejection = _columns_problem(content.metadata, protocol, table_definition)
         if rejection is not None:
             return rejection
-    return _wrong_change(table_definition, Definition(metadata, protocol))
+    return _change_problem(table_definition, Definition(metadata, protocol))
 
 
-def _wrong_change(table_definition: TableDefinition | None, after: Definition) -> Rejection | None:
+def _change_problem(
+    table_definition: TableDefinition | None, after: Definition
+) -> Rejection | None:
     """Return what is wrong with a change of the table and was not wrong before, or None.
 
     Dropped features are checked elsewhere.
@@ -162,7 +164,7 @@ def _other_id(metadata: Metadata, table_definition: TableDefinition | None) -> R
     )
 
 
-def _wrong_metadata(
+def _metadata_problem(
     metadata: Metadata, table_definition: TableDefinition | None, policy: Policy
 ) -> Rejection | None:
     if metadata.format.provider != "parquet" or metadata.format.options:
@@ -172,7 +174,7 @@ def _wrong_metadata(
             "is not plain parquet",
             "say parquet without options",
         )
-    property_flaw = _wrong_property(metadata, table_definition)
+    property_flaw = _property_problem(metadata, table_definition)
     if property_flaw is not None:
         return property_flaw
     try:
@@ -189,10 +191,10 @@ def _wrong_metadata(
             fault_in(error),
             "write a schema of known types",
         )
-    return _wrong_schema(schema, metadata.partition_columns, policy)
+    return _schema_problem(schema, metadata.partition_columns, policy)
 
 
-def _wrong_property(
+def _property_problem(
     metadata: Metadata, table_definition: TableDefinition | None
 ) -> Rejection | None:
     """Return what is wrong with the committer's own table properties, or None."""
@@ -224,7 +226,7 @@ def _changed_properties(
     return dict(metadata.configuration.items() - before)
 
 
-def _wrong_columns(
+def _columns_problem(
     metadata: Metadata, protocol: Protocol, table_definition: TableDefinition | None
 ) -> Rejection | None:
     """Return which column of a new schema no writer could fill, or None."""
@@ -247,7 +249,7 @@ def _wrong_columns(
     return None
 
 
-def _wrong_schema(
+def _schema_problem(
     schema: StructType, partition_columns: Sequence[str], policy: Policy
 ) -> Rejection | None:
     count = sum(1 for _ in walk(schema))
@@ -290,7 +292,7 @@ _WRITE_ANEW: Final = "remove every file in the same version, and write its rows 
 _OTHER_MODE: Final = "DELTA_UNSUPPORTED_COLUMN_MAPPING_MODE_CHANGE"
 
 
-def minds_row_ids(candidate: Candidate, state: TableState) -> bool:
+def depends_on_row_ids(candidate: Candidate, state: TableState) -> bool:
     """Return whether a proposal depends on which files have row ids."""
     if not (candidate.changes_definition and state.remembers(candidate.read_version)):
         return False

@@ -44,7 +44,7 @@ def needs_statistics(candidate: Candidate, winner: Entry) -> bool:
     )
 
 
-def asks_too_much(candidate: Candidate, files: int) -> bool:
+def needs_too_many_tests(candidate: Candidate, files: int) -> bool:
     """Return whether comparing this many new files would take more than `LOOKS_MAX` tests."""
     reads = candidate.reads
     if candidate.is_blind_append or reads.whole_table:
@@ -91,7 +91,7 @@ def file_test_of(predicates: Sequence[Predicate], tests: FileTests) -> FileTest:
 def stated(candidate: Candidate, winner: Entry, known: FetchedInputs) -> Mapping[str, Add] | None:
     """Return a winner's add actions by canonical path, or None if they are not compared."""
     adds: Sequence[Add] | None = None
-    if asks_too_much(candidate, len(winner.added)):
+    if needs_too_many_tests(candidate, len(winner.added)):
         return None
     if winner.proposal_id is not None:
         adds = winner.adds

@@ -20,8 +20,8 @@ from tidegate_committer.conflicts.concurrent_appends import (
     LOOKS_MAX,
     VERSIONS_MAX,
     AddedFiles,
-    asks_too_much,
     may_have_been_read,
+    needs_too_many_tests,
     stated,
 )
 from tidegate_committer.conflicts.rebase import (
@@ -57,7 +57,9 @@ from tidegate_delta.log.actions import Add
 from tidegate_messages.outcome import Rejection
 
 
-def passes_by(rebase_state: RebaseState, winner: WriteSummary, adds: Sequence[Add] | None) -> bool:
+def skips_rules(
+    rebase_state: RebaseState, winner: WriteSummary, adds: Sequence[Add] | None
+) -> bool:
     """Return whether no conflict rule can fire, and no rebase step would change the proposal.
 
     `adds` are the winner's add actions, if known. Compactions need no test of their own: the files
@@ -113,7 +115,7 @@ def _adds_unread(
     if rebase_state.partitions_weight * len(winner.added) > LOOKS_MAX:
         return False
     is_near = winner.version - candidate.read_version <= VERSIONS_MAX
-    is_near = is_near and not asks_too_much(candidate, winner.count)
+    is_near = is_near and not needs_too_many_tests(candidate, winner.count)
     known = adds if is_near and adds is not None and len(adds) == winner.count else None
     try:
         return _holds_none(rebase_state.scans, winner, known)
@@ -452,7 +454,7 @@ def follow(rebase_state: RebaseState, winners: Iterable[Entry]) -> RebaseState |
         if indifferent and not winner.concerns_all:
             continue
         adds = rebase_state.known.adds.get(winner.version, winner.adds)
-        if passes_by(rebase_state, winner.write_summary, adds):
+        if skips_rules(rebase_state, winner.write_summary, adds):
             continue
         for rule in RULES:
             finding = rule(rebase_state, winner)

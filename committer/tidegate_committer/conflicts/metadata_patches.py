@@ -23,7 +23,7 @@ import orjson
 
 from tidegate_committer.admission.constraint_checks import not_validated
 from tidegate_committer.admission.feature_checks import CLUSTERING
-from tidegate_committer.admission.table_change_checks import wrong_table
+from tidegate_committer.admission.table_change_checks import table_change_problem
 from tidegate_committer.conflicts.metadata_compatibility import (
     TOLERATED,
     MetadataChange,
@@ -169,7 +169,7 @@ def _physical(metadata: Metadata, path: FieldPath) -> FieldPath:
 _FIELD = "metadata_patch"
 
 
-def wrong_patch(candidate: Candidate, state: TableState, policy: Policy) -> Rejection | None:
+def patch_problem(candidate: Candidate, state: TableState, policy: Policy) -> Rejection | None:
     """Return why a patch does not fit the table that its writer read, or None."""
     patch = candidate.patch
     assert patch is not None, "the proposal has a patch"
@@ -203,7 +203,7 @@ def with_patch(
         return _refusal(error)
     listed = None if after.protocol == table_definition.protocol else after.protocol
     patched = candidate.with_table(after.metadata, listed)
-    return wrong_table(patched.content, table_definition, state.root, policy) or patched
+    return table_change_problem(patched.content, table_definition, state.root, policy) or patched
 
 
 def _refusal(error: Exception) -> Rejection:
@@ -263,7 +263,7 @@ class PatchEffect:
             yield path, old.get(path), new.get(path)
 
 
-def minded(candidate: Candidate, effect: PatchEffect) -> str | None:
+def unrebasable_change(candidate: Candidate, effect: PatchEffect) -> str | None:
     """Return a change of a patch over which a proposal can't be rebased, or None."""
     return next((change for rule in LIMITS if (change := rule(candidate, effect))), None)
 
@@ -303,7 +303,7 @@ def other_properties(candidate: Candidate, effect: PatchEffect) -> str | None:
     return None
 
 
-def column_that_asks(candidate: Candidate, effect: PatchEffect) -> str | None:
+def column_with_requirements(candidate: Candidate, effect: PatchEffect) -> str | None:
     """A new column has requirements that rows without it can't meet."""
     for _, old, new in effect.fields:
         if old is None and new is not None and _has_requirements(new.field):
@@ -352,7 +352,7 @@ LIMITS: Final[tuple[PatchRule, ...]] = (
     other_fields,
     other_partitions,
     other_properties,
-    column_that_asks,
+    column_with_requirements,
     column_that_was_read,
     column_to_cluster_by,
     column_of_other_values,

@@ -8,7 +8,7 @@ from typing import Final
 
 from tidegate_committer.admission.feature_checks import in_use, left_by, moves_bound
 from tidegate_committer.conflicts.metadata_compatibility import conflict_free, neither_on_nor_off
-from tidegate_committer.conflicts.metadata_patches import PatchEffect, minded
+from tidegate_committer.conflicts.metadata_patches import PatchEffect, unrebasable_change
 from tidegate_committer.conflicts.rebase import Finding, RebaseState
 from tidegate_committer.state.log_entry import Entry
 from tidegate_committer.state.metadata_diff import in_common, touched
@@ -109,7 +109,7 @@ def metadata_changed(rebase_state: RebaseState, winner: Entry) -> Finding | None
     features = rebase_state.after(winner).features
     change = conflict_free(now, winner.metadata, features, may_number=winner.is_identity_only)
     if change is not None and winner.is_patch:
-        change = minded(candidate, PatchEffect(now, winner.metadata, features))
+        change = unrebasable_change(candidate, PatchEffect(now, winner.metadata, features))
     unclear = neither_on_nor_off(now, winner.metadata, features) if change else None
     exception = "IllegalArgumentException" if unclear else None
     return Finding(f"changed {change}", exception=exception) if change else None

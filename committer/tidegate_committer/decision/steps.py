@@ -18,8 +18,8 @@ from tidegate_committer.admission import admission_rules as admission
 from tidegate_committer.admission import change_data_checks, post_rebase_checks
 from tidegate_committer.admission.identity_allocation import IdentityCounters, numbers, with_reached
 from tidegate_committer.conflicts import metadata_patches
-from tidegate_committer.conflicts.concurrent_appends import asks_too_much
-from tidegate_committer.conflicts.conflict_rules import RULES_VERSION, Conflict, follow, passes_by
+from tidegate_committer.conflicts.concurrent_appends import needs_too_many_tests
+from tidegate_committer.conflicts.conflict_rules import RULES_VERSION, Conflict, follow, skips_rules
 from tidegate_committer.conflicts.rebase import begin, with_own_ids_only
 from tidegate_committer.decision import decision_types
 from tidegate_committer.decision.decision_types import (
@@ -53,7 +53,7 @@ from tidegate_messages.outcome import Rejection
 from tidegate_messages.proposal import NO_APP_VERSION
 
 
-def settled(candidate: Candidate, read: TableDefinition) -> Candidate | Rejection:
+def with_resolved_definition(candidate: Candidate, read: TableDefinition) -> Candidate | Rejection:
     """Return the proposal with the definition that it asks for, or a refusal if it can't have that.
 
     Metadata that can't be parsed is left to admission, which says why.
@@ -231,7 +231,9 @@ def complete_metadata(view: DecisionInput, command: Consider) -> Verdict | Consi
     candidate, state = command.candidate, view.state
     if candidate.content.metadata is None or candidate.flaw is not None or state.version < 0:
         return None
-    completed = settled(candidate, state.table_definition_at(candidate.read_version))
+    completed = with_resolved_definition(
+        candidate, state.table_definition_at(candidate.read_version)
+    )
     if isinstance(completed, Rejection):
         return _negative(view, command, completed, is_implied=False)
     return None if completed is candidate else command._replace(candidate=completed)
@@ -256,7 +258,7 @@ def unlawful_patch(view: DecisionInput, command: Consider) -> Verdict | None:
     candidate, state = command.candidate, view.state
     if candidate.patch is None:
         return None
-    rejection = metadata_patches.wrong_patch(candidate, state, view.policy)
+    rejection = metadata_patches.patch_problem(candidate, state, view.policy)
     return _negative(view, command, rejection, is_implied=False) if rejection else None
 
 
@@ -275,7 +277,7 @@ def unreadable_rows(view: DecisionInput, command: Consider) -> Verdict | None:
     else:
         needed = vectors_for(state, candidate, view.known)
         unreadable = row_deletes.unreadable(needed, view.known)
-        rejection = unreadable or row_deletes.wrong_rows(candidate, view.known)
+        rejection = unreadable or row_deletes.row_intent_problem(candidate, view.known)
     return _negative(view, command, rejection, is_implied=False) if rejection else None
 
 
@@ -320,8 +322,8 @@ def conflicting(view: DecisionInput, command: Consider) -> Verdict | Consider | 
         return Verdict(candidate, "expired")
     rebase_state = begin(accepted_candidate, read, admission.level_of(candidate, read), view.known)
     result = follow(rebase_state, state.since(candidate.read_version))
-    if not (isinstance(result, Conflict) or passes_by(result, group.write_summary, group.adds)):
-        if asks_too_much(result.candidate, group.write_summary.count):
+    if not (isinstance(result, Conflict) or skips_rules(result, group.write_summary, group.adds)):
+        if needs_too_many_tests(result.candidate, group.write_summary.count):
             return another_entry(candidate)
         result = follow(result, group.rivals(result.candidate, view.known))
     if isinstance(result, Conflict):
@@ -357,13 +359,15 @@ def cannot_share_entry(view: DecisionInput, command: Consider) -> Verdict | None
     return None if fits(view.group, candidate, view.policy) else another_entry(candidate)
 
 
-def wrong_at_head(view: DecisionInput, command: Consider) -> Verdict | None:
+def reject_at_head(view: DecisionInput, command: Consider) -> Verdict | None:
     """Reject: a file to remove is not live, a file to add is, or the table allows no removals."""
     candidate, state = command.candidate, view.state
     if state.version < 0:
-        misnamed = post_rebase_checks.oddly_named(candidate.content, state, view.policy.roots)
+        misnamed = post_rebase_checks.new_path_form_problem(
+            candidate.content, state, view.policy.roots
+        )
         return _negative(view, command, misnamed, is_implied=False) if misnamed else None
-    rejection = post_rebase_checks.wrong_at_head(candidate, state, view.policy, view.known)
+    rejection = post_rebase_checks.problem_at_head(candidate, state, view.policy, view.known)
     rejection = rejection or change_data_checks.incomplete(
         candidate, state.table_definition, view.known.files
     )
@@ -378,8 +382,8 @@ def rows_wrong_at_head(view: DecisionInput, command: Consider) -> Verdict | None
     entries = list(state.since(candidate.read_version))
     rejection = row_deletes.may_not_delete(
         candidate, state.table_definition
-    ) or row_deletes.wrong_files(candidate, state.files, entries, view.known)
-    rejection = rejection or row_relocation.wrong_origins(candidate, entries, view.known)
+    ) or row_deletes.deleted_files_problem(candidate, state.files, entries, view.known)
+    rejection = rejection or row_relocation.relocation_problem(candidate, entries, view.known)
     return _negative(view, command, rejection, is_implied=False) if rejection else None
 
 
@@ -445,7 +449,7 @@ STEPS: Final[tuple[Step, ...]] = (
     conflicting,
     patched,
     cannot_share_entry,
-    wrong_at_head,
+    reject_at_head,
     rows_wrong_at_head,
     values_taken,
 )

@@ -27,8 +27,8 @@ from tidegate_committer.verbatim.verbatim_validation import (
     VerbatimPriority,
     after_answer,
     after_native_group,
+    entry_problem,
     parse_verbatim,
-    wrong_bytes,
 )
 from tidegate_delta.log.commit import sha256
 from tidegate_messages.outcome import Rejection
@@ -120,7 +120,7 @@ def decide(state: TableState, case: VerbatimCase) -> Decision:
     )
     complete = replace(candidate, content=validated.actions)
     rejection = late_or_wrong_table(complete, admission_input, case.policy)
-    rejection = rejection or wrong_bytes(candidate, validated, state, case.now_ms)
+    rejection = rejection or entry_problem(candidate, validated, state, case.now_ms)
     if rejection is not None:
         return Decision(Verdict(candidate, "denied", rejection=rejection), writer)
     return Decision(Verdict(candidate, "committed", "membership", version), writer, validated)

@@ -22,7 +22,7 @@ from tidegate_committer.intake.refusals import (
     refuse,
 )
 from tidegate_committer.policy import Policy
-from tidegate_delta.data_skipping.column_bounds import wrong_count
+from tidegate_delta.data_skipping.column_bounds import count_problem
 from tidegate_delta.deletion_vectors.descriptors import (
     ABSOLUTE,
     INLINE,
@@ -197,7 +197,7 @@ def _check_place_of(add: Add, location: str, policy: Policy) -> None:
     before that, is checked here.
     """
     if add.data_change and is_absolute(add.path):
-        _check_path(add.path, path_checks.wrong_with_foreign(add.path), location)
+        _check_path(add.path, path_checks.foreign_uri_problem(add.path), location)
         if add.deletion_vector is not None:
             if add.deletion_vector.storage_type == ABSOLUTE:
                 _check_vector_place(add.deletion_vector.path_or_inline_dv, location, policy)
@@ -206,14 +206,14 @@ def _check_place_of(add: Add, location: str, policy: Policy) -> None:
     if path_checks.is_plain(add.path) or (add.data_change and add.deletion_vector is None):
         check_place(add, location)
         return
-    _check_path(add.path, path_checks.wrong_with_old(add.path), location)
+    _check_path(add.path, path_checks.existing_path_problem(add.path), location)
     if add.deletion_vector is not None:
         _check_vector(add.deletion_vector, f"{location}.deletionVector")
 
 
 def _check_vector_place(path: str, location: str, policy: Policy) -> None:
     """Refuse a URI that is malformed, or leads to a place that the operator does not allow."""
-    _check_path(path, path_checks.wrong_with_foreign(path), location)
+    _check_path(path, path_checks.foreign_uri_problem(path), location)
     if not path_checks.lies_under(path, policy.roots):
         field = f"{location}.deletionVector.pathOrInlineDv"
         refuse(
@@ -224,7 +224,7 @@ def _check_vector_place(path: str, location: str, policy: Policy) -> None:
 def check_place(action: Add | Cdc, location: str) -> None:
     """Refuse a new file or deletion vector at a path where none may be. Raises: InvalidProposal."""
     is_change_file = isinstance(action, Cdc)
-    problem = path_checks.wrong_with_new(action.path, is_change_file=is_change_file)
+    problem = path_checks.new_path_problem(action.path, is_change_file=is_change_file)
     _check_path(action.path, problem, location)
     if isinstance(action, Add) and action.deletion_vector is not None:
         _check_vector(action.deletion_vector, f"{location}.deletionVector")
@@ -261,7 +261,7 @@ def _check_remove(action: Remove, location: str, policy: Policy) -> bool:
     """Refuse a remove by its path or its values. Return whether it is plain."""
     is_plain = path_checks.is_plain(action.path)
     if not is_plain:
-        _check_path(action.path, path_checks.wrong_with_old(action.path), location)
+        _check_path(action.path, path_checks.existing_path_problem(action.path), location)
     if action.partition_values:
         _check_entries(action, location, policy)
     if action.extended_file_metadata and (action.size is None or action.partition_values is None):
@@ -357,7 +357,7 @@ def _check_stats(stats: str, location: str, policy: Policy) -> None:
             TOO_LARGE, f"{location}.stats", problem, "write statistics of fewer columns, or none"
         )
     try:
-        mistake = _wrong_with_stats(orjson.loads(stats))
+        mistake = _stats_problem(orjson.loads(stats))
     except orjson.JSONDecodeError as error:
         mistake = f"are no JSON: {error}"
     if mistake:
@@ -369,7 +369,7 @@ def _check_stats(stats: str, location: str, policy: Policy) -> None:
         )
 
 
-def _wrong_with_stats(parsed: Any) -> str | None:
+def _stats_problem(parsed: Any) -> str | None:
     if not isinstance(parsed, dict):
         return "are no object"
     count = parsed.get("numRecords")
@@ -378,4 +378,4 @@ def _wrong_with_stats(parsed: Any) -> str | None:
     for name in ("minValues", "maxValues", "nullCount"):
         if not isinstance(parsed.get(name, {}), dict):
             return f"have a {name} that is no object"
-    return wrong_count(parsed)
+    return count_problem(parsed)

@@ -51,7 +51,7 @@ def is_plain(path: Any) -> bool:
     return type(path) is str and len(path) <= SEGMENT_BYTES_MAX and _plain(path) is not None
 
 
-def wrong_with(path: str, *, is_change_file: bool = False) -> str | None:
+def data_path_problem(path: str, *, is_change_file: bool = False) -> str | None:
     """Return what is wrong with the path of a data file or a change file, or None."""
     if not is_change_file and is_plain(path):
         return None
@@ -61,11 +61,11 @@ def wrong_with(path: str, *, is_change_file: bool = False) -> str | None:
         return "has a scheme, and so leads out of the table"
     if path.startswith(("/", "\\")):
         return "is absolute, and so leads out of the table"
-    problem = _wrong_with_text(path)
-    return problem or _wrong_with_segments(unquote(path), is_change_file=is_change_file)
+    problem = _characters_problem(path)
+    return problem or _segments_problem(unquote(path), is_change_file=is_change_file)
 
 
-def wrong_with_foreign(path: str) -> str | None:
+def foreign_uri_problem(path: str) -> str | None:
     """Return what is wrong with the URI of a file outside of the table's root, or None.
 
     Whether a file may lie there is another question.
@@ -75,10 +75,10 @@ def wrong_with_foreign(path: str) -> str | None:
     place = _PLACE.fullmatch(path)
     if place is None:
         return "is no path below the root and no URI as file:///… or s3://bucket/…"
-    problem = _wrong_with_text(place[3])
+    problem = _characters_problem(place[3])
     if problem is None and (match := _NO_URI.search(place[3])):
         problem = f"holds {match[0]!r}, which a URI holds only percent-encoded"
-    return problem or _wrong_with_names(unquote(place[3]).split("/"))
+    return problem or _names_problem(unquote(place[3]).split("/"))
 
 
 def lies_under(path: str, prefixes: Iterable[str]) -> bool:
@@ -87,7 +87,7 @@ def lies_under(path: str, prefixes: Iterable[str]) -> bool:
     return any(place.startswith(f"{prefix.rstrip('/')}/") for prefix in prefixes)
 
 
-def _wrong_with_text(path: str) -> str | None:
+def _characters_problem(path: str) -> str | None:
     """Return what is wrong with the characters of a path, or None."""
     if _BAD_ESCAPE.search(path):
         return "has a percent sign without two hexadecimal digits"
@@ -104,7 +104,7 @@ def _wrong_with_text(path: str) -> str | None:
     return None
 
 
-def wrong_with_old(path: str) -> str | None:
+def existing_path_problem(path: str) -> str | None:
     """Return what is wrong with the path of a file that is already in the table, or None.
 
     Such a file may lie anywhere, as those of a shallow clone do, and may be encoded as its writer
@@ -123,13 +123,13 @@ def wrong_with_old(path: str) -> str | None:
     return None
 
 
-def wrong_with_new(path: str, *, is_change_file: bool = False) -> str | None:
+def new_path_problem(path: str, *, is_change_file: bool = False) -> str | None:
     """Return what is wrong with the path of a file that joins the table, or None.
 
     A file that another writer added under some other form of path may still be removed, or lose
     rows by a deletion vector: `wrong_with_old` checks those.
     """
-    problem = wrong_with(path, is_change_file=is_change_file)
+    problem = data_path_problem(path, is_change_file=is_change_file)
     if problem is not None or is_plain(path):
         return problem
     if match := _NO_URI.search(path):
@@ -151,7 +151,7 @@ def _leaves(path: str) -> bool:
     return False
 
 
-def _wrong_with_names(segments: list[str]) -> str | None:
+def _names_problem(segments: list[str]) -> str | None:
     for segment in segments:
         if not segment:
             return "has an empty segment"
@@ -162,9 +162,9 @@ def _wrong_with_names(segments: list[str]) -> str | None:
     return None
 
 
-def _wrong_with_segments(key: str, *, is_change_file: bool) -> str | None:
+def _segments_problem(key: str, *, is_change_file: bool) -> str | None:
     segments = key.split("/")
-    if problem := _wrong_with_names(segments):
+    if problem := _names_problem(segments):
         return problem
     folders = segments[:-1]
     if is_change_file and folders[:1] == [CHANGE_FOLDER]:

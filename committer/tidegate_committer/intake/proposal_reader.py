@@ -182,7 +182,7 @@ def read_record(
         unreadable = flaw(MALFORMED, error.field, error.what, "write it as its schema says")
         return read_identity(value, offset, unreadable, headers)
     content, moves, intents = EMPTY, NO_MOVES, NO_INTENTS
-    if (rejection := _wrong(proposal, size, policy)) is None:
+    if (rejection := _problem(proposal, size, policy)) is None:
         try:
             content, moves, intents = _content_of(proposal, policy)
         except InvalidProposal as error:
@@ -251,7 +251,7 @@ def _unread(
     return None
 
 
-def _wrong(proposal: Proposal, size: int, policy: Policy) -> Rejection | None:
+def _problem(proposal: Proposal, size: int, policy: Policy) -> Rejection | None:
     """Return what is wrong with a proposal apart from its actions, or None."""
     if size > policy.record_bytes_max:
         remedy = "put the actions into a file and give a claim check"
@@ -277,7 +277,7 @@ def _wrong(proposal: Proposal, size: int, policy: Policy) -> Rejection | None:
         remedy = "leave it out to create a table, or give the version that was read"
         return flaw(MALFORMED, "table_id", problem, remedy)
     if proposal.claim_check is not None:
-        return _wrong_claim(proposal, proposal.claim_check, policy)
+        return _claim_problem(proposal, proposal.claim_check, policy)
     return None
 
 
@@ -363,7 +363,7 @@ def _intent(body: Any) -> RowIntent:
     return intent
 
 
-def _wrong_claim(proposal: Proposal, check: ClaimCheck, policy: Policy) -> Rejection | None:
+def _claim_problem(proposal: Proposal, check: ClaimCheck, policy: Policy) -> Rejection | None:
     expected = f"{CLAIM_FOLDER}{proposal.proposal_id}.ndjson"
     is_there = check.path == expected
     if proposal.kind == "verbatim":

@@ -84,7 +84,7 @@ def check_apart(intents: Sequence[RowDelete], content: CheckedActions) -> None:
 
 
 def _read(row_intent: RowIntent, location: str) -> RowDelete:
-    mistake = path_checks.wrong_with_old(row_intent.path)
+    mistake = path_checks.existing_path_problem(row_intent.path)
     if mistake:
         remedy = "name a file below the table root, percent-encoded once"
         problem = f"{row_intent.path[:128]!r} {mistake}"

@@ -179,7 +179,7 @@ def is_misplaced(candidate: Candidate) -> bool:
     return candidate.is_admin != (kind in OPERATOR_REQUESTS)
 
 
-def wrong_topic(candidate: Candidate, topics: Topics) -> Verdict:
+def misplaced_denial(candidate: Candidate, topics: Topics) -> Verdict:
     """Return the denial of a candidate that is misplaced."""
     kind = candidate.proposal.kind if candidate.proposal is not None else "commit"
     if candidate.is_admin:

@@ -315,7 +315,7 @@ class OutcomePublisher:
         self.producer.publish(topic_partition, key.encode(), table_value(record), headers(record))
         self.unflushed += 1
 
-    def letter(self, letter: DeadLetter, record: Record) -> None:
+    def publish_dead_letter(self, letter: DeadLetter, record: Record) -> None:
         """Publish a dead letter, and an outcome if the record identifies its proposal."""
         source = f"{record.at}@{record.offset}"
         extra = (

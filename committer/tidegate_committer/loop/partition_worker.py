@@ -25,7 +25,7 @@ from tidegate_committer.loop.poison_records import PoisonSuspects, at_fault, rea
 from tidegate_committer.loop.read_ahead import IN_ORDER, OTHERS, Flow, ReadAhead, size_of
 from tidegate_committer.loop.scheduling import MaintenanceSchedule, is_unread
 from tidegate_committer.loop.served_tables import ServedTables
-from tidegate_committer.loop.table_committer import TableCommitter, seat_of
+from tidegate_committer.loop.table_committer import TableCommitter, position_of
 from tidegate_committer.loop.table_registration import table_halted
 from tidegate_committer.loop.table_router import TableRouter
 from tidegate_committer.state.log_entry import Entry
@@ -79,7 +79,7 @@ class PartitionWorker:
         self.read_ahead = self.publisher.read_ahead
         self.schedule = MaintenanceSchedule(self.dependencies)
 
-    def take(self, record: Record, *, may_judge: bool = True) -> bool:
+    def take(self, record: Record, *, may_handle: bool = True) -> bool:
         """Handle a record, or hold it back. It is held back if records are under suspicion
         (`poison_records`), if its table has enough proposals to decide (`ReadAhead`), or if this
         step may handle no more.
@@ -91,8 +91,8 @@ class PartitionWorker:
             return False
         self._regroup()
         flow = self._flow(record)
-        if may_judge and self.read_ahead.is_next(flow):
-            self.judge(record)
+        if may_handle and self.read_ahead.is_next(flow):
+            self.handle(record)
             return True
         self.read_ahead.hold(record, flow)
         self.position = Offset(record.offset + 1)
@@ -103,11 +103,11 @@ class PartitionWorker:
         take = partial(self.requests.take, record)
         self._handle(record, attempted(take, partial(self._failed_over, record)))
 
-    def judge_held(self, records_max: int) -> None:
+    def handle_held(self, records_max: int) -> None:
         """Handle at most `records_max` held records, as far as there is room."""
         self._regroup()
         for record in self.read_ahead.release(records_max):
-            self._judge(record)
+            self._parse(record)
 
     def _regroup(self) -> None:
         """Move held records to the flow that they belong to by now, before a newer record joins it:
@@ -134,13 +134,13 @@ class PartitionWorker:
         self.suspects.name_next()
         return self.suspects.held.popleft() if self.suspects.held else None
 
-    def judge(self, record: Record) -> None:
+    def handle(self, record: Record) -> None:
         """Parse a record and route it to its table, or publish it as a dead letter."""
-        self.read_ahead.judge(record, self._flow(record))
+        self.read_ahead.add_handled(record, self._flow(record))
         self.position = Offset(record.offset + 1)
-        self._judge(record)
+        self._parse(record)
 
-    def _judge(self, record: Record) -> None:
+    def _parse(self, record: Record) -> None:
         read = attempted(partial(self._read, record), partial(self._failed_over, record))
         self._handle(record, read)
         reach("after_take")
@@ -162,10 +162,10 @@ class PartitionWorker:
 
     def _set_aside(self, record: Record, letter: DeadLetter) -> None:
         def shorter(error: Exception) -> None:
-            self.publisher.letter(self._failed_over(record, error), record)
+            self.publisher.publish_dead_letter(self._failed_over(record, error), record)
 
         with contained(shorter, passing=TidegateError):
-            self.publisher.letter(letter, record)
+            self.publisher.publish_dead_letter(letter, record)
         self._discard(record)
 
     def _misrouted(self, record: Record, candidate: Candidate, error: Exception) -> None:
@@ -242,7 +242,7 @@ class PartitionWorker:
         # go on between the loads of many tables.
         unread = scheduler.next_to_read(self.tables.committers, self.dependencies.loads.is_free)
         busy = unread is not None and bool(scheduler.unread)
-        for table_committer in sorted((*due, *([unread] if unread else ())), key=seat_of):
+        for table_committer in sorted((*due, *([unread] if unread else ())), key=position_of):
             busy = self._work_on(table_committer, now_s) or busy
         table_committers = self.tables.committers
         due_committers = (
@@ -388,7 +388,7 @@ class PartitionWorker:
         if self._is_there(table_committer):
             verdicts = self._attempt(table_committer, self._decide_waiting)
         self._publish_verdicts(table_committer, verdicts)
-        self._goes_on(table_committer, verdicts)
+        self._withdraw_idle_reason(table_committer, verdicts)
         self._carry_out_request(table_committer)
         table_committer.idle_until_s = self.schedule.idle_until_s(table_committer)
         return bool(verdicts and table_committer.queue)
@@ -410,13 +410,13 @@ class PartitionWorker:
             self._halt(table_committer, error)
         elif not self.router.registrar.gives_up(table_committer, error):
             table_committer.rest(self.dependencies.clock.boot_s())
-            self._say_that_it_rests(table_committer, error)
+            self._publish_idle_reason(table_committer, error)
             RESTS.labels(table_committer.label, type(error).__name__).inc()
             log_event(
                 _log, "resting", level=logging.WARNING, table=table_committer.record.name, why=error
             )
 
-    def _say_that_it_rests(self, table_committer: TableCommitter, error: Exception) -> None:
+    def _publish_idle_reason(self, table_committer: TableCommitter, error: Exception) -> None:
         """Have the registry say why a table rests, once it has rested for a second or so.
 
         Its proposals wait: writers whose patience ends, and operators, read the reason there.
@@ -429,7 +429,9 @@ class PartitionWorker:
             table_committer.record = record.model_copy(update={"reason": reason})
             self.registry_due[record.table] = None
 
-    def _goes_on(self, table_committer: TableCommitter, verdicts: tuple[Verdict, ...]) -> None:
+    def _withdraw_idle_reason(
+        self, table_committer: TableCommitter, verdicts: tuple[Verdict, ...]
+    ) -> None:
         """Take back from the registry why a table rested, once it has committed or has no work."""
         record = table_committer.record
         is_idle = table_committer.cache.state is not None and not table_committer.queue

@@ -46,11 +46,11 @@ class ReadAhead:
 
     _sizes: dict[int, int] = field(default_factory=dict)
     _flows: dict[int, Flow] = field(default_factory=dict)
-    _judged: Counter[Flow] = field(default_factory=Counter)
-    _judged_bytes: Counter[Flow] = field(default_factory=Counter)
+    _handled: Counter[Flow] = field(default_factory=Counter)
+    _handled_bytes: Counter[Flow] = field(default_factory=Counter)
     _held: OrderedDict[Flow, deque[Record]] = field(default_factory=OrderedDict)
     size_bytes: int = 0
-    judged_bytes: int = 0
+    handled_bytes: int = 0
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -64,11 +64,11 @@ class ReadAhead:
             return
         size, flow = self._sizes.pop(offset), self._flows.pop(offset)
         self.size_bytes -= size
-        self.judged_bytes -= size
-        self._judged[flow] -= 1
-        self._judged_bytes[flow] -= size
-        if not self._judged[flow]:
-            del self._judged[flow], self._judged_bytes[flow]
+        self.handled_bytes -= size
+        self._handled[flow] -= 1
+        self._handled_bytes[flow] -= size
+        if not self._handled[flow]:
+            del self._handled[flow], self._handled_bytes[flow]
 
     @property
     def first(self) -> int | None:
@@ -76,21 +76,21 @@ class ReadAhead:
         return next(iter(self._sizes), None)
 
     @property
-    def judged(self) -> int:
+    def handled(self) -> int:
         """How many records are handled."""
         return len(self._flows)
 
     def has_room(self, flow: Flow) -> bool:
         """Return whether another record of a flow may be handled, given those that are."""
-        free = 1 - max(self.judged / HANDLED_MAX, self.judged_bytes / HANDLED_BYTES_MAX)
-        used = max(self._judged[flow] / HANDLED_MAX, self._judged_bytes[flow] / HANDLED_BYTES_MAX)
+        free = 1 - max(self.handled / HANDLED_MAX, self.handled_bytes / HANDLED_BYTES_MAX)
+        used = max(self._handled[flow] / HANDLED_MAX, self._handled_bytes[flow] / HANDLED_BYTES_MAX)
         return used < SHARE * free
 
     def is_next(self, flow: Flow) -> bool:
         """Return whether a record of a flow that was just read may be handled at once."""
         return flow not in self._held and self.has_room(flow)
 
-    def judge(self, record: Record, flow: Flow) -> None:
+    def add_handled(self, record: Record, flow: Flow) -> None:
         """Add a record that was read and is handled. Law: records are read in offset order"""
         self._read(record)
         self._note(record, flow)
@@ -142,9 +142,9 @@ class ReadAhead:
     def _note(self, record: Record, flow: Flow) -> None:
         size = self._sizes[record.offset]
         self._flows[record.offset] = flow
-        self._judged[flow] += 1
-        self._judged_bytes[flow] += size
-        self.judged_bytes += size
+        self._handled[flow] += 1
+        self._handled_bytes[flow] += size
+        self.handled_bytes += size
 
 
 def size_of(record: Record) -> int:

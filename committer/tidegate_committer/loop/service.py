@@ -125,15 +125,15 @@ class CommitterLoop:
             if record.at.topic == self.dependencies.topics.admin:
                 requests.append(record)
             else:
-                records_left -= self._take(record, may_judge=records_left > 0)
+                records_left -= self._take(record, may_handle=records_left > 0)
         # Kafka has no order between two topics: a drop comes after the proposals read with it.
         for record in requests:
-            self._take(record, may_judge=True)
+            self._take(record, may_handle=True)
         for worker in self.workers.values():
-            worker.judge_held(records_left // len(self.workers) + 1)
-        judged = [self._judge_suspect(topic_partition) for topic_partition in list(self.workers)]
+            worker.handle_held(records_left // len(self.workers) + 1)
+        handled = [self._handle_suspect(topic_partition) for topic_partition in list(self.workers)]
         busy = [worker.work() for worker in self.workers.values()]
-        self.is_busy = any((*busy, *judged))
+        self.is_busy = any((*busy, *handled))
         is_quiet = not (polled.records or self.is_busy)
         if in_flight and is_quiet:
             self.dependencies.puts.wait(self._put_wait_s())
@@ -187,7 +187,7 @@ class CommitterLoop:
         self.consumer.close()
         self.dependencies.close()
 
-    def _take(self, record: Record, *, may_judge: bool) -> bool:
+    def _take(self, record: Record, *, may_handle: bool) -> bool:
         """Hand a record to its partition worker; return whether it was handled."""
         topics = self.dependencies.topics
         worker = self.workers.get(TopicPartition(topics.proposals, record.at.partition))
@@ -203,7 +203,7 @@ class CommitterLoop:
             )
         taker.read_to = record.offset + 1
         if taker is worker:
-            return worker.take(record, may_judge=may_judge)
+            return worker.take(record, may_handle=may_handle)
         worker.take_request(record)
         return True
 
@@ -290,7 +290,7 @@ class CommitterLoop:
                 self.workers[topic_partition].suspects.note_judging()
                 self._record({topic_partition: self.workers[topic_partition].suspects.recorded})
 
-    def _judge_suspect(self, topic_partition: TopicPartition) -> bool:
+    def _handle_suspect(self, topic_partition: TopicPartition) -> bool:
         """Handle the next suspected record once the note names it; return whether there was one."""
         worker = self.workers.get(topic_partition)
         record = worker.next_suspect() if worker else None
@@ -300,7 +300,7 @@ class CommitterLoop:
             or not self._record({topic_partition: worker.suspects.recorded})
         ):
             return False
-        worker.judge(record)
+        worker.handle(record)
         return True
 
     def _worker(

@@ -541,6 +541,6 @@ class TableCommitter:
         return plan.verdicts
 
 
-def seat_of(table_committer: TableCommitter) -> int:
+def position_of(table_committer: TableCommitter) -> int:
     """Return a table's position in the order in which tables are worked on."""
     return table_committer.seat

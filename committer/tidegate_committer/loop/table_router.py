@@ -119,7 +119,7 @@ class TableRouter:
         served = self.tables.committers.get(candidate.table)
         record = served.record if served else table_registration.unregistered(candidate)
         topics = self.tables.dependencies.topics
-        self.publisher.answer(operator_requests.wrong_topic(candidate, topics), record)
+        self.publisher.answer(operator_requests.misplaced_denial(candidate, topics), record)
 
     def _request(self, candidate: Candidate, table_committer: TableCommitter) -> None:
         wrong = operator_requests.objection(candidate, table_committer)

@@ -58,7 +58,7 @@ def unreadable(vectors: Mapping[str, DeletionVector], known: FetchedInputs) -> R
     return None
 
 
-def wrong_rows(candidate: Candidate, known: FetchedInputs) -> Rejection | None:
+def row_intent_problem(candidate: Candidate, known: FetchedInputs) -> Rejection | None:
     """Return the refusal of row intents that name rows beyond the end of their file, or None."""
     for index, intent in enumerate(candidate.intents):
         location = f"dv_intents[{index}].rows"
@@ -72,7 +72,7 @@ def wrong_rows(candidate: Candidate, known: FetchedInputs) -> Rejection | None:
     return None
 
 
-def wrong_vectors(
+def new_vector_problem(
     candidate: Candidate, live: Mapping[str, str | None], known: FetchedInputs, policy: Policy
 ) -> Rejection | None:
     """Refuse a file's new vector that is unreadable or names rows beyond the file's end.
@@ -130,7 +130,7 @@ def _takes_no_vectors(table_definition: TableDefinition) -> Rejection | None:
     return flaw("deletion_vectors_off", "dv_intents", problem, remedy)
 
 
-def wrong_files(
+def deleted_files_problem(
     candidate: Candidate,
     live: Mapping[str, str | None],
     since: Iterable[Entry],

@@ -171,7 +171,7 @@ def _vectors(candidate: Candidate, known: FetchedInputs) -> dict[str, DeletionVe
     return vectors
 
 
-def wrong_origins(
+def relocation_problem(
     candidate: Candidate, winners: Sequence[Entry], known: FetchedInputs
 ) -> Rejection | None:
     """Return why row deletes that were mapped over a compaction are illegal, or None."""

@@ -40,7 +40,7 @@ def spelt_after(
     return known.changed(normal_forms, drop=[*removed, *added])
 
 
-def misspelt(
+def path_spelling_problem(
     content: CheckedActions, live: Mapping[str, str | None], normal_forms: NormalForms
 ) -> Rejection | None:
     """Refuse a live file whose path differs from its path in the log; None if there is none.

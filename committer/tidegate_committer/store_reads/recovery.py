@@ -16,7 +16,7 @@ from threading import RLock
 from typing import Final
 from uuid import UUID
 
-from tidegate_committer.admission.table_change_checks import minds_row_ids
+from tidegate_committer.admission.table_change_checks import depends_on_row_ids
 from tidegate_committer.conflicts.rebase import wanted_in_full
 from tidegate_committer.decision.machine import VersionLanded, evolve
 from tidegate_committer.intake.candidate import Candidate
@@ -196,7 +196,7 @@ def complete(store: LogStore, state: TableState, batch: Sequence[Candidate]) -> 
         return state
     if _unsearched(state, batch):
         versions = {
-            candidate.read_version for candidate in batch if minds_row_ids(candidate, state)
+            candidate.read_version for candidate in batch if depends_on_row_ids(candidate, state)
         }
         row_ids = {version: _row_ids(store, version) for version in sorted(versions)}
         state = replace(state, row_ids=row_ids)
@@ -350,7 +350,7 @@ def _unsearched(state: TableState, batch: Sequence[Candidate]) -> bool:
     """Return whether a read version must still be searched for files with and without row ids."""
     known = state.row_ids
     return any(
-        candidate.read_version not in known and minds_row_ids(candidate, state)
+        candidate.read_version not in known and depends_on_row_ids(candidate, state)
         for candidate in batch
     )
 

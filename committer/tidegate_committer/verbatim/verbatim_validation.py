@@ -25,14 +25,17 @@ from typing import Any, Final
 
 import orjson
 
-from tidegate_committer.admission.admission_rules import unlike_partitioning
+from tidegate_committer.admission.admission_rules import partitioning_problem
 from tidegate_committer.admission.feature_checks import (
     DROP_FEATURE,
     before_drop,
     in_use,
     left_in,
 )
-from tidegate_committer.admission.post_rebase_checks import dead_file, in_another_partition
+from tidegate_committer.admission.post_rebase_checks import (
+    in_another_partition,
+    removed_file_problem,
+)
 from tidegate_committer.admission.table_change_checks import files_left_behind
 from tidegate_committer.intake.action_reader import OUR_APPS, check_place, read_action
 from tidegate_committer.intake.candidate import Candidate
@@ -50,10 +53,10 @@ from tidegate_committer.intake.refusals import (
     refuse,
 )
 from tidegate_committer.state.log_entry import Entry, entry_of
-from tidegate_committer.state.path_normal_form import misspelt
+from tidegate_committer.state.path_normal_form import path_spelling_problem
 from tidegate_committer.state.table_definition import TableDefinition
 from tidegate_committer.state.table_state import TableState, in_commit_timestamp
-from tidegate_delta.data_skipping.column_bounds import wrong_count
+from tidegate_delta.data_skipping.column_bounds import count_problem
 from tidegate_delta.definitions.definition_changes import check_change
 from tidegate_delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
 from tidegate_delta.features import in_commit_timestamps, row_tracking
@@ -128,7 +131,7 @@ def _deep_line(content: bytes) -> int | None:
     return None
 
 
-def wrong_bytes(
+def entry_problem(
     candidate: Candidate, validated: VerbatimEntry, state: TableState, now_ms: int
 ) -> Rejection | None:
     """Return why a verbatim entry may not become the version after a table's head, or None."""
@@ -137,7 +140,7 @@ def wrong_bytes(
     return next((rejection for check in CHECKS if (rejection := check(arrival))), None)
 
 
-def speaks_for_itself(arrival: VerbatimArrival) -> Rejection | None:
+def commit_info_problem(arrival: VerbatimArrival) -> Rejection | None:
     """commitInfo comes first and once, and has the proposal's txnId."""
     actions = arrival.ready.commit.actions
     infos = arrival.ready.commit.of(CommitInfo)
@@ -155,10 +158,10 @@ def speaks_for_itself(arrival: VerbatimArrival) -> Rejection | None:
 
 def is_well_spelt(arrival: VerbatimArrival) -> Rejection | None:
     """Each line is valid by the protocol, and new files are below the table root."""
-    return misspelt_line(arrival.ready.content, arrival.state.files.__contains__)
+    return line_problem(arrival.ready.content, arrival.state.files.__contains__)
 
 
-def misspelt_line(content: bytes, is_live: Callable[[str], bool]) -> Rejection | None:
+def line_problem(content: bytes, is_live: Callable[[str], bool]) -> Rejection | None:
     """Return the first line of a verbatim entry that is no valid action, as a refusal, or None.
 
     `is_live` says of a canonical path whether the file is in the table; such a file may lie
@@ -218,7 +221,7 @@ def _check_stats(add: Add, location: str) -> None:
         statistics = orjson.loads(add.stats)
     except orjson.JSONDecodeError:
         statistics = None
-    problem = wrong_count(statistics) if isinstance(statistics, dict) else "are no JSON object"
+    problem = count_problem(statistics) if isinstance(statistics, dict) else "are no JSON object"
     if problem is not None:
         remedy = "write statistics as PROTOCOL.md spells them, or none"
         refuse(MALFORMED, f"{location}.stats", problem, remedy)
@@ -282,11 +285,11 @@ def _still_in_use(arrival: VerbatimArrival) -> Rejection | None:
     return flaw(FEATURE_IN_USE, f"{FIELD}.protocol", f"drops {dropped}: {use}", remedy)
 
 
-def keeps_time(arrival: VerbatimArrival) -> Rejection | None:
+def timestamp_problem(arrival: VerbatimArrival) -> Rejection | None:
     """With in-commit timestamps, the version has one, later than the last version's."""
     if not in_commit_timestamps_enabled(arrival.after.metadata):
         return None
-    return _wrong_time(arrival) or _wrong_enablement(arrival)
+    return _time_problem(arrival) or _enablement_problem(arrival)
 
 
 def is_dated_near(arrival: VerbatimArrival) -> Rejection | None:
@@ -309,7 +312,7 @@ def is_dated_near(arrival: VerbatimArrival) -> Rejection | None:
     return None
 
 
-def _wrong_time(arrival: VerbatimArrival) -> Rejection | None:
+def _time_problem(arrival: VerbatimArrival) -> Rejection | None:
     info = arrival.ready.commit.info
     timestamp = info.in_commit_timestamp if info else None
     last = arrival.state.entries.get(arrival.state.version)
@@ -323,7 +326,7 @@ def _wrong_time(arrival: VerbatimArrival) -> Rejection | None:
     return None
 
 
-def _wrong_enablement(arrival: VerbatimArrival) -> Rejection | None:
+def _enablement_problem(arrival: VerbatimArrival) -> Rejection | None:
     """A version that enables in-commit timestamps must state since when, or readers look for them
     in earlier versions.
     """
@@ -349,14 +352,14 @@ def file_liveness(arrival: VerbatimArrival) -> Rejection | None:
     """Removed files are live with their vectors; added files are not live with another vector."""
     live = arrival.state.files
     actions = _without_vector_files(arrival.ready.actions, live)
-    dead = dead_file(actions, live)
+    dead = removed_file_problem(actions, live)
     if dead is not None:
         return dead
     for path, _ in actions.added:
         if path in live and path not in actions.removed and live[path] != actions.vectors.get(path):
             problem = f"{path[:128]!r} is in the table with another deletion vector"
             return flaw("added_file_live", FIELD, problem, "remove the file with the one it has")
-    return misspelt(actions, live, arrival.state.spelt)
+    return path_spelling_problem(actions, live, arrival.state.spelt)
 
 
 def _without_vector_files(
@@ -389,11 +392,11 @@ def takes_appends_only(arrival: VerbatimArrival) -> Rejection | None:
     return flaw("append_only", FIELD, problem, "unset delta.appendOnly first")
 
 
-def goes_with_the_partitions(arrival: VerbatimArrival) -> Rejection | None:
+def partition_values_problem(arrival: VerbatimArrival) -> Rejection | None:
     """Each file has a value for each partition column and no other, the same when added again."""
     actions, info = arrival.ready.actions, arrival.ready.commit.info
     named = info.operation if info else None
-    return unlike_partitioning(actions, arrival.after, named) or in_another_partition(actions)
+    return partitioning_problem(actions, arrival.after, named) or in_another_partition(actions)
 
 
 def rows_are_tracked(arrival: VerbatimArrival) -> Rejection | None:
@@ -438,16 +441,16 @@ VerbatimCheck = Callable[[VerbatimArrival], Rejection | None]
 
 
 CHECKS: Final[tuple[VerbatimCheck, ...]] = (
-    speaks_for_itself,
+    commit_info_problem,
     is_well_spelt,
     is_not_ours,
     is_a_table,
     columns_keep_their_names,
     is_dated_near,
-    keeps_time,
+    timestamp_problem,
     file_liveness,
     takes_appends_only,
-    goes_with_the_partitions,
+    partition_values_problem,
     rows_are_tracked,
 )
 """All must hold. The first that fails is the refusal."""

@@ -14,7 +14,7 @@ from tidegate_producers.options import TableLocation
 from tidegate_producers.writing.table_write import WriteRequest, stamp_for
 from tidegate_runtime.client import proposal_drafts
 from tidegate_runtime.client.client import Client, result
-from tidegate_runtime.followers.quarantine import read_follower_state, tell_follower_state
+from tidegate_runtime.followers.quarantine import publish_follower_state, read_follower_state
 from tidegate_runtime.kafka.client_protocols import Bus
 from tidegate_runtime.table_io.open_table import open_snapshot
 
@@ -119,7 +119,7 @@ def retry_followers(
         if follower.table == record.table and follower.service in services
     }
     if service_by_key:
-        tell_follower_state(bus, topics, dict.fromkeys(service_by_key))
+        publish_follower_state(bus, topics, dict.fromkeys(service_by_key))
     return sorted(service_by_key.values())
 
 

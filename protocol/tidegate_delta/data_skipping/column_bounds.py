@@ -158,7 +158,7 @@ def whole(value: Any) -> int | None:
     return value if type(value) is int and 0 <= value <= LONG_MAX else None
 
 
-def wrong_count(statistics: Mapping[str, Any]) -> str | None:
+def count_problem(statistics: Mapping[str, Any]) -> str | None:
     """Return the name of a count in a file's statistics that no reader can hold, or None.
 
     Spec: "Per-file Statistics"

@@ -409,7 +409,7 @@ def predicate_problem(predicates: Sequence[Any], nodes_max: int) -> PredicateFau
                 left -= 1
                 waiting += node["args"]
             else:
-                node_fault = _wrong_with_node(node)
+                node_fault = _node_problem(node)
                 if node_fault:
                     return PredicateFault(index, node_fault)
                 left -= 1 + (len(node["values"]) if node["op"] == "in" else 0)
@@ -444,7 +444,7 @@ def _is_fork(node: Any) -> bool:
     return node.get("op") in _FORKS and _is_filled(node.get("args"))
 
 
-def _wrong_with_node(node: Any) -> str | None:
+def _node_problem(node: Any) -> str | None:
     if not isinstance(node, Mapping) or not isinstance(node.get("op"), str):
         return "holds a node that is no object with `op`"
     op = node["op"]
@@ -462,7 +462,7 @@ def _wrong_with_node(node: Any) -> str | None:
         return f"holds a node {op!r} whose column is no path of names"
     if "type" not in NODE_FIELDS[op]:
         return None
-    return _wrong_with_values(node)
+    return _values_problem(node)
 
 
 def _columns_of(node: Mapping[str, Any]) -> Any:
@@ -472,7 +472,7 @@ def _columns_of(node: Mapping[str, Any]) -> Any:
     return [node["column"]] if "column" in node else []
 
 
-def _wrong_with_values(node: Mapping[str, Any]) -> str | None:
+def _values_problem(node: Mapping[str, Any]) -> str | None:
     values = node["values"] if node["op"] == "in" else [node["value"]]
     if not isinstance(node["type"], str) or not _is_list(values):
         return f"holds a node {node['op']!r} with a mistyped field"

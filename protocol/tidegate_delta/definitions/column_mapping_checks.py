@@ -53,7 +53,7 @@ def mapping_flaws(definition: Definition) -> Iterator[Flaw]:
                 "give each column an id of its own",
             )
     yield from _shared_names(definition, mode)
-    yield from _wrong_maximum(definition, max(ids, default=0))
+    yield from _maximum_problem(definition, max(ids, default=0))
 
 
 def mapping_change_flaws(before: Definition, after: Definition) -> Iterator[Flaw]:
@@ -133,7 +133,7 @@ def _shared_names(definition: Definition, mode: ColumnMappingMode) -> Iterator[F
         )
 
 
-def _wrong_maximum(definition: Definition, highest: int) -> Iterator[Flaw]:
+def _maximum_problem(definition: Definition, highest: int) -> Iterator[Flaw]:
     if table_properties.max_column_id.key not in definition.metadata.configuration:
         yield Flaw(
             "max_column_id_missing",

@@ -158,7 +158,7 @@ def without_wrong_values(definition: Definition) -> Definition:
     Spec: "Table Properties"
     """
     unreadable_keys = {
-        key for key, _ in table_properties.wrong_values(definition.metadata.configuration)
+        key for key, _ in table_properties.value_problems(definition.metadata.configuration)
     }
     if not unreadable_keys:
         return definition
@@ -214,7 +214,7 @@ def schema_spelt(definition: Definition) -> Iterator[Flaw]:
 
 
 def _values(definition: Definition) -> Iterator[Flaw]:
-    for key, error in table_properties.wrong_values(definition.metadata.configuration):
+    for key, error in table_properties.value_problems(definition.metadata.configuration):
         yield Flaw("wrong_value", configured(key), str(error), "correct it", error.error_class)
 
 

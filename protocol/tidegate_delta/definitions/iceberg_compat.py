@@ -91,9 +91,9 @@ def iceberg_flaws(definition: Definition) -> Iterator[Flaw]:
             "VERSION_MUTUAL_EXCLUSIVE",
         )
     for compat in active:
-        yield from _wrong_properties(definition, compat)
-        yield from _wrong_types(definition, compat)
-        yield from _wrong_changes(definition, compat)
+        yield from _property_problems(definition, compat)
+        yield from _type_problems(definition, compat)
+        yield from _change_problems(definition, compat)
 
 
 def universal_flaws(definition: Definition) -> Iterator[Flaw]:
@@ -157,7 +157,7 @@ def iceberg_change_flaws(before: Definition, after: Definition) -> Iterator[Flaw
         )
 
 
-def _wrong_properties(definition: Definition, compat: _Compat) -> Iterator[Flaw]:
+def _property_problems(definition: Definition, compat: _Compat) -> Iterator[Flaw]:
     if table_properties.column_mapping_mode(definition.metadata) == "none":
         yield compat.flaw(
             "iceberg_without_mapping",
@@ -184,7 +184,7 @@ def _wrong_properties(definition: Definition, compat: _Compat) -> Iterator[Flaw]
         )
 
 
-def _wrong_types(definition: Definition, compat: _Compat) -> Iterator[Flaw]:
+def _type_problems(definition: Definition, compat: _Compat) -> Iterator[Flaw]:
     for field in definition.schema:
         if holds(field.kind, lambda kind: not compat.holds(kind)):
             yield compat.flaw(
@@ -206,7 +206,7 @@ def _wrong_types(definition: Definition, compat: _Compat) -> Iterator[Flaw]:
             )
 
 
-def _wrong_changes(definition: Definition, compat: _Compat) -> Iterator[Flaw]:
+def _change_problems(definition: Definition, compat: _Compat) -> Iterator[Flaw]:
     if not {"typeWidening", "typeWidening-preview"} & definition.supported:
         return
     for field in walk(definition.schema):

@@ -235,11 +235,11 @@ def validate(configuration: Mapping[str, str]) -> None:
     Raises: InvalidRequest, naming the first property with an invalid value.
     Spec: "Table Properties"
     """
-    for _, error in wrong_values(configuration):
+    for _, error in value_problems(configuration):
         raise error
 
 
-def wrong_values(configuration: Mapping[str, str]) -> Iterator[tuple[str, InvalidRequest]]:
+def value_problems(configuration: Mapping[str, str]) -> Iterator[tuple[str, InvalidRequest]]:
     """Yield each property with an invalid value, and the error for it.
 
     Spec: "Table Properties"

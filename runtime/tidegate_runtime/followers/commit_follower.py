@@ -396,7 +396,7 @@ class _Follower:
 
         if await self._turn(notice):
             self._done(taken)
-            metrics.DOORBELLS.labels(record.name or str(record.table)).inc()
+            metrics.COMMIT_NOTIFICATIONS.labels(record.name or str(record.table)).inc()
 
     async def _turn(self, act: Callable[[], None]) -> bool:
         """Run a call of the service in a thread; return False if the run ended before it."""
@@ -424,7 +424,7 @@ class _Follower:
         async with self._further_turns.alone(), self._turns.alone():
             if not self._over():
                 await self._loop.run_in_executor(self._pool, self._service.poll)
-                metrics.LOOKS.inc()
+                metrics.POLLS.inc()
                 for table in self._service.unfinished:
                     self._waiting_of(table)
 

@@ -40,7 +40,7 @@ def read_follower_state(
     return {key: record for key, record in read.items() if record is not None}
 
 
-def tell_follower_state(
+def publish_follower_state(
     bus: Bus, topics: Topics, records: Mapping[bytes, FollowerRecord | None]
 ) -> None:
     """Write records of tables in quarantine durably; None removes one. Raises: Unavailable."""
@@ -171,7 +171,7 @@ class Quarantine:
         with self._turn:
             unsaid, self._unsaid = self._unsaid, {}
         if unsaid:
-            tell_follower_state(self.bus, self.topics, unsaid)
+            publish_follower_state(self.bus, self.topics, unsaid)
 
     def _publish(self, key: bytes, record: FollowerRecord | None) -> None:
         with self._turn:

@@ -187,10 +187,12 @@ CDC_EVENTS: Final = Counter("tidegate_cdc_events_total", "Changes published.", [
 CDC_ABORTS: Final = Counter(
     "tidegate_cdc_txn_aborts_total", "Kafka transactions aborted.", ["table"]
 )
-DOORBELLS: Final = Counter(
-    "tidegate_doorbells_total", "Records of commits that a follower has handled.", ["table"]
+COMMIT_NOTIFICATIONS: Final = Counter(
+    "tidegate_commit_notifications_total",
+    "Records of commits that a follower has handled.",
+    ["table"],
 )
-LOOKS: Final = Counter("tidegate_looks_total", "Periodic looks at the registry and the log.")
+POLLS: Final = Counter("tidegate_polls_total", "Periodic polls of the registry and the log.")
 
 
 @cache

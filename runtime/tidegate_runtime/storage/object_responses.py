@@ -61,7 +61,7 @@ class ErrorResponse(Exception):
         self.code = code
 
 
-def judge(answer: Response) -> ResponseMeaning:
+def meaning_of(answer: Response) -> ResponseMeaning:
     """Return what a response means.
 
     Raises: the response itself, if it is an exception of neither a store nor the network.

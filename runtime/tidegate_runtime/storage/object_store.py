@@ -38,7 +38,7 @@ from tidegate_runtime.storage.object_responses import (
     ResponseMeaning,
     is_missing,
     is_not_implemented,
-    judge,
+    meaning_of,
     words,
 )
 from tidegate_runtime.storage.root_paths import (
@@ -205,7 +205,7 @@ class ObjectStore:
         answer = self._created(key, content, deadline_s, turn)
         if answer is Put.WITHHELD:
             return Put.WITHHELD
-        match judge(answer):
+        match meaning_of(answer):
             case ResponseMeaning.DONE:
                 return Put.WON
             case ResponseMeaning.REFUSED:
@@ -310,7 +310,7 @@ class ObjectStore:
                 if (
                     attempt == attempts
                     or left_s <= pause_s
-                    or judge(answer) is not ResponseMeaning.UNKNOWN
+                    or meaning_of(answer) is not ResponseMeaning.UNKNOWN
                 ):
                     break
                 await asyncio.sleep(pause_s)
@@ -322,7 +322,7 @@ class ObjectStore:
         return answers[0]
 
     def _value(self, operation: str, path: str, answer: Response) -> Any:
-        if judge(answer) is ResponseMeaning.DONE:
+        if meaning_of(answer) is ResponseMeaning.DONE:
             return answer
         raise self._unavailable(operation, path, answer)
 

@@ -25,8 +25,8 @@ from tidegate_runtime.storage.object_responses import (
     check_written,
     etag,
     is_missing,
-    judge,
     malformed_as_error,
+    meaning_of,
     required_value,
     understood,
 )
@@ -150,7 +150,7 @@ class S3Bucket:
             self._note_refusal(refusal.code)
             raise
         except exceptions.BotoCoreError as error:
-            if judge(error) is not ResponseMeaning.UNKNOWN:
+            if meaning_of(error) is not ResponseMeaning.UNKNOWN:
                 return False
             raise OSError(str(error)) from error
         return True

@@ -19,7 +19,7 @@ from tidegate_cdc_publisher.transactional_producer import PositionReader
 from tidegate_messages.published_records import FollowerRecord
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.containment import PAUSE_MIN_S
-from tidegate_runtime.followers.quarantine import read_follower_state, tell_follower_state
+from tidegate_runtime.followers.quarantine import publish_follower_state, read_follower_state
 from tidegate_runtime.service.health import Health
 from tidegate_runtime.service.runner import Running
 
@@ -171,12 +171,12 @@ def test_an_operator_has_it_tried_at_the_next_look(scene: Scene) -> None:
     scene.follower.notice(scene.bad.notification())
     [key] = read_follower_state(scene.bus, TOPICS)
     for attempts in (2, 3):
-        tell_follower_state(scene.bus, TOPICS, {key: None})
+        publish_follower_state(scene.bus, TOPICS, {key: None})
         scene.clock.boot += 31.0
         scene.follower.poll()
         assert [item.attempts for item in scene.state()] == [attempts]
     scene.topics[scene.bad.id].fails = False
-    tell_follower_state(scene.bus, TOPICS, {key: None})
+    publish_follower_state(scene.bus, TOPICS, {key: None})
     scene.clock.boot += 31.0
     scene.follower.poll()
     assert (scene.told(scene.bad), scene.state()) == ([1, 2], [])

@@ -22,8 +22,8 @@ from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.containment import PAUSE_MIN_S
 from tidegate_runtime.followers.quarantine import (
     Quarantine,
+    publish_follower_state,
     read_follower_state,
-    tell_follower_state,
 )
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.service.health import Health
@@ -169,11 +169,11 @@ def test_an_operator_has_it_tried_at_the_next_look(scene: Scene) -> None:
     with mock.patch.object(service, "head_version", STAGES["head_version"]):
         scene.follower.poll()
         [key] = read_follower_state(scene.bus, TOPICS)
-        tell_follower_state(scene.bus, TOPICS, {key: None})
+        publish_follower_state(scene.bus, TOPICS, {key: None})
         scene.follower.poll()
         [result] = scene.state()
         assert result.attempts == 2, "it was tried, and failed again"
-        tell_follower_state(scene.bus, TOPICS, {key: None})
+        publish_follower_state(scene.bus, TOPICS, {key: None})
     scene.follower.poll()
     assert scene.state() == []
     assert not scene.follower._quarantine.holds(scene.bad.id)

@@ -19,7 +19,11 @@ from tests.builders import (
     rows_of,
 )
 from tests.unit.committer.hostile_paths import CONTROLS, PATHS, SLASHES, STAYS, UPS
-from tidegate_committer.intake.path_checks import wrong_with, wrong_with_foreign, wrong_with_old
+from tidegate_committer.intake.path_checks import (
+    data_path_problem,
+    existing_path_problem,
+    foreign_uri_problem,
+)
 from tidegate_committer.settings import CommitterSection
 from tidegate_delta.deletion_vectors.descriptors import inline
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
@@ -61,9 +65,9 @@ def vector(which: list[int]) -> Row:
 def refused_as(propose: object, path: str) -> list[tuple[str, str]]:
     """Return the expected refusal. Odd and outside paths may be removed where the log has them."""
     rules = ["bad_path"]
-    if propose is adds and wrong_with_foreign(path) is None:
+    if propose is adds and foreign_uri_problem(path) is None:
         rules = ["place_not_allowed"]
-    elif propose is not adds and wrong_with_old(path) is None:
+    elif propose is not adds and existing_path_problem(path) is None:
         rules = ["removed_file_not_live", "file_not_live"]
     return [("rejected", rule) for rule in rules]
 
@@ -173,7 +177,7 @@ def test_a_file_below_the_root_has_one_path() -> None:
 
 
 def test_change_files_lie_nowhere_else_either() -> None:
-    taken = [path for path in PATHS if wrong_with(path, is_change_file=True) is None]
+    taken = [path for path in PATHS if data_path_problem(path, is_change_file=True) is None]
     assert taken == ["_change_data/x", "%5Fchange_data/x"]
 
 
@@ -182,7 +186,7 @@ def test_whatever_is_put_together_stays_below_the_root_however_often_it_is_decod
     taken = 0
     for _ in range(WALKS):
         path = "".join(dice.choices(PIECES, k=dice.randint(1, 8)))
-        if wrong_with(path) is not None:
+        if data_path_problem(path) is not None:
             continue
         taken += 1
         for key in (path, unquote(path), unquote(unquote(path))):

@@ -9,7 +9,7 @@ import pytest
 
 from tests import builders
 from tests.builders import Gate, Row, add, metadata, proposal, protocol, remove, rows_of
-from tidegate_committer.intake.path_checks import wrong_with_foreign, wrong_with_old
+from tidegate_committer.intake.path_checks import existing_path_problem, foreign_uri_problem
 from tidegate_committer.settings import CommitterSection
 from tidegate_delta.log.commit import sha256
 from tidegate_delta.log.file_names import commit_name, in_log
@@ -315,9 +315,9 @@ def test_who_proposes_wrong_metadata_is_not_told_to_restore_a_table(gate: Gate, 
 @pytest.mark.parametrize("path", BAD_PATHS)
 def test_a_path_out_of_the_table_is_refused(gate: Gate, path: str) -> None:
     # A whole URI may be that of an allowed place, as a shallow clone's.
-    rule = "bad_path" if wrong_with_foreign(path) else "place_not_allowed"
+    rule = "bad_path" if foreign_uri_problem(path) else "place_not_allowed"
     assert told(gate, proposal(changed("add", path=path))) == ("rejected", rule)
-    rule = "bad_path" if wrong_with_old(path) else "removed_file_not_live"
+    rule = "bad_path" if existing_path_problem(path) else "removed_file_not_live"
     assert told(gate, proposal(changed("remove", path=path))) == ("rejected", rule)
 
 

@@ -11,7 +11,7 @@ from tests.builders import Row, add, compact, info, metadata, proposal, remove, 
 from tests.builders import commit as made
 from tests.property.conflict_strategies import PLAIN, TRACKED, candidate_of, domain, vector
 from tests.property.test_conflict_prefilter import table_definition
-from tidegate_committer.conflicts.conflict_rules import RULES, passes_by
+from tidegate_committer.conflicts.conflict_rules import RULES, skips_rules
 from tidegate_committer.conflicts.rebase import RebaseState, adopt, begin
 from tidegate_committer.group_commit.grouping import Group
 from tidegate_committer.intake.row_intents import Relocation
@@ -139,7 +139,7 @@ MEETINGS = {
 def test_who_meets_is_left_to_the_rules(name: str) -> None:
     meeting = MEETINGS[name]
     before, winner = meeting.rebase_state, meeting.winner
-    assert not passes_by(before, winner.write_summary, winner.adds)
+    assert not skips_rules(before, winner.write_summary, winner.adds)
     assert meets(before, winner)
 
 
@@ -152,15 +152,15 @@ def test_statistics_are_not_looked_at_where_they_are_not_known_or_too_late() -> 
     predicates = ({"op": "and", "args": [P_IS_1, X_IS_5]},)
     meeting = Meeting(reading(add("p=1/b"), predicates=predicates), [bounded("p=1/a", 6, 9)])
     before, winner = meeting.rebase_state, meeting.winner
-    assert passes_by(before, winner.write_summary, winner.adds)
+    assert skips_rules(before, winner.write_summary, winner.adds)
     assert not meets(before, winner)
     unknown, late = replace(before, known=FetchedInputs()), replace(winner, version=65)
-    assert not passes_by(unknown, winner.write_summary, None)
+    assert not skips_rules(unknown, winner.write_summary, None)
     assert meets(unknown, replace(winner, adds=None))
     # The same holds for a version whose commit file was cleaned up.
-    assert not passes_by(before, winner.write_summary, ())
+    assert not skips_rules(before, winner.write_summary, ())
     assert meets(replace(before, known=FetchedInputs(adds={1: ()})), winner)
-    assert not passes_by(before, late.write_summary, late.adds)
+    assert not skips_rules(before, late.write_summary, late.adds)
     assert meets(before, late)
 
 
@@ -178,13 +178,13 @@ def test_a_file_that_no_predicate_matches_alone_does_not_count() -> None:
     at = TableDefinition(table.metadata, table.protocol)
     before = begin(meeting.rebase_state.candidate, at, "Serializable", meeting.rebase_state.known)
     assert not meets(before, meeting.winner)
-    assert passes_by(before, meeting.winner.write_summary, meeting.winner.adds)
+    assert skips_rules(before, meeting.winner.write_summary, meeting.winner.adds)
 
 
 def test_what_was_carried_over_a_changed_table_is_judged_by_both() -> None:
     meeting = Meeting(reading(add("p=1/b"), predicates=(X_IS_5,)), [bounded("p=1/a", 6, 9)])
     before = replace(meeting.rebase_state, now=table_definition(PLAIN, without_x=True))
-    assert not passes_by(before, meeting.winner.write_summary, meeting.winner.adds)
+    assert not skips_rules(before, meeting.winner.write_summary, meeting.winner.adds)
     assert meets(before, meeting.winner)
 
 
@@ -193,10 +193,10 @@ def test_rows_that_moved_are_met_by_the_files_that_they_left() -> None:
     for item in (reading(add("p=1/b"), files=("p=1/a",)), row_delete(rows_of("p=1/a", [1]))):
         meeting = Meeting(item, [remove("p=1/a", **KEPT), add("p=1/g", **KEPT)])
         winner = replace(meeting.winner, moved={"p=1/a": move})
-        assert not passes_by(meeting.rebase_state, winner.write_summary, winner.adds)
+        assert not skips_rules(meeting.rebase_state, winner.write_summary, winner.adds)
     away = Meeting(reading(add("p=1/b"), files=("p=1/z",)), [remove("p=1/a", **KEPT)])
     moved = replace(away.winner, moved={"p=1/a": move})
-    assert passes_by(away.rebase_state, moved.write_summary, moved.adds)
+    assert skips_rules(away.rebase_state, moved.write_summary, moved.adds)
     assert not meets(away.rebase_state, moved)
 
 
@@ -206,5 +206,5 @@ def test_nobody_passes_by_a_member_that_moves_row_ids() -> None:
     group.take(candidate_of(reading(*rows, name=BACKFILL, files=("p=1/z",))))
     one = candidate_of(reading(remove("p=1/a"), files=("p=1/y",)))
     before = begin(one, table_definition(TRACKED), "Serializable")
-    assert not passes_by(before, group.write_summary, group.adds)
+    assert not skips_rules(before, group.write_summary, group.adds)
     assert meets(before, group.winners[0])

@@ -1,6 +1,10 @@
 import pytest
 
-from tidegate_committer.intake.path_checks import wrong_with, wrong_with_new, wrong_with_old
+from tidegate_committer.intake.path_checks import (
+    data_path_problem,
+    existing_path_problem,
+    new_path_problem,
+)
 
 
 @pytest.mark.parametrize(
@@ -20,8 +24,8 @@ from tidegate_committer.intake.path_checks import wrong_with, wrong_with_new, wr
     ],
 )
 def test_a_file_of_the_table_is_allowed(path: str) -> None:
-    assert wrong_with(path) is None
-    assert wrong_with_new(path) is None
+    assert data_path_problem(path) is None
+    assert new_path_problem(path) is None
 
 
 NO_URIS = (
@@ -32,38 +36,38 @@ NO_URIS = (
 
 @pytest.mark.parametrize("path", NO_URIS)
 def test_a_new_file_is_named_by_what_is_a_uri(path: str) -> None:
-    assert wrong_with_new(path) is not None
-    assert wrong_with_new(path, is_change_file=True) is not None
+    assert new_path_problem(path) is not None
+    assert new_path_problem(path, is_change_file=True) is not None
 
 
 def test_a_file_that_others_named_otherwise_may_leave() -> None:
-    assert wrong_with("p=a b/x[1]#2?.parquet") is None
-    assert wrong_with("p=1:2/x.parquet") is None
+    assert data_path_problem("p=a b/x[1]#2?.parquet") is None
+    assert data_path_problem("p=1:2/x.parquet") is None
 
 
 @pytest.mark.parametrize("path", ["./a", "x//a", "x/../a", "x/./a", "_old/a", "p=1/.a", "x:y"])
 def test_what_no_new_file_may_be_named_an_old_one_is(path: str) -> None:
-    assert wrong_with_new(path) is not None
-    assert wrong_with_old(path) is None
+    assert new_path_problem(path) is not None
+    assert existing_path_problem(path) is None
 
 
 @pytest.mark.parametrize(
     "path", ["../a", "x/../../a", "x/%2E%2E/%2E%2E/a", "%252E%252E/a", "..\\a", "a\n", "a" * 1_025]
 )
 def test_nothing_outside_is_of_the_table(path: str) -> None:
-    assert wrong_with_old(path) is not None
+    assert existing_path_problem(path) is not None
 
 
 def test_change_files_lie_in_their_folder_or_beside_the_data() -> None:
-    assert wrong_with("_change_data/p=1/cdc.parquet", is_change_file=True) is None
-    assert wrong_with("p=1/cdc.parquet", is_change_file=True) is None
-    assert wrong_with("_change_data/cdc.parquet") is not None
-    assert wrong_with("_change_data/_hidden/cdc.parquet", is_change_file=True) is not None
-    assert wrong_with("a/_change_data/cdc.parquet", is_change_file=True) is not None
+    assert data_path_problem("_change_data/p=1/cdc.parquet", is_change_file=True) is None
+    assert data_path_problem("p=1/cdc.parquet", is_change_file=True) is None
+    assert data_path_problem("_change_data/cdc.parquet") is not None
+    assert data_path_problem("_change_data/_hidden/cdc.parquet", is_change_file=True) is not None
+    assert data_path_problem("a/_change_data/cdc.parquet", is_change_file=True) is not None
 
 
 @pytest.mark.parametrize(
     "path", ["a/..", "..", "p=1/../../x", "%2e%2e", "%252e%252e/x", "a//b", ""]
 )
 def test_what_leaves_the_table_is_not(path: str) -> None:
-    assert wrong_with(path) is not None
+    assert data_path_problem(path) is not None

@@ -53,13 +53,13 @@ def test_records_are_released_table_by_table() -> None:
     for offset in range(6):
         known.hold(record(offset), A if offset < 4 else B)
     assert [item.offset for item in known.release(4)] == [0, 4, 1, 5]
-    assert (len(known), known.judged, known.first) == (6, 4, 0)
+    assert (len(known), known.handled, known.first) == (6, 4, 0)
     known.discard(0)
-    assert (len(known), known.judged, known.first) == (5, 3, 1)
+    assert (len(known), known.handled, known.first) == (5, 3, 1)
     assert [one.offset for one in known.release(9)] == [2, 3]
     for offset in (1, 2, 3, 4, 5):
         known.discard(offset)
-    assert (len(known), known.size_bytes, known.judged_bytes, known.first) == (0, 0, 0, None)
+    assert (len(known), known.size_bytes, known.handled_bytes, known.first) == (0, 0, 0, None)
 
 
 @pytest.mark.parametrize("bound", ["HANDLED_MAX", "HANDLED_BYTES_MAX"])

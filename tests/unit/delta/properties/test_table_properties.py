@@ -182,7 +182,7 @@ def test_a_wrong_value_under_an_old_name_is_named_by_it() -> None:
 
 def test_all_that_is_wrong_is_told() -> None:
     text = {"delta.appendOnly": "1", "delta.checkpointInterval": "-1", "delta.autoOptimize": "x"}
-    assert [key for key, _ in table_properties.wrong_values(text)] == list(text)
+    assert [key for key, _ in table_properties.value_problems(text)] == list(text)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from tidegate_runtime.storage.object_responses import (
     ErrorResponse,
     ResponseMeaning,
     is_missing,
-    judge,
+    meaning_of,
 )
 
 botocore = pytest.importorskip("botocore.exceptions")
@@ -57,9 +57,9 @@ def as_s3fs_raises(error: Any) -> OSError:
     ids=repr,
 )
 def test_an_answer_suggests(answer: Any, verdict: ResponseMeaning) -> None:
-    assert judge(answer) is verdict
+    assert meaning_of(answer) is verdict
     if isinstance(answer, botocore.ClientError):
-        assert judge(as_s3fs_raises(answer)) is verdict
+        assert meaning_of(as_s3fs_raises(answer)) is verdict
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_an_answer_suggests(answer: Any, verdict: ResponseMeaning) -> None:
     ],
 )
 def test_a_bare_refusal_suggests(status: int, code: str, verdict: ResponseMeaning) -> None:
-    assert judge(ErrorResponse(status, code, "said so")) is verdict
+    assert meaning_of(ErrorResponse(status, code, "said so")) is verdict
     assert is_missing(ErrorResponse(404, "notFound", ""))
     assert not is_missing(ErrorResponse(404, "NoSuchBucket", ""))
 
@@ -104,23 +104,26 @@ def test_an_answer_of_azure_suggests(status: int, code: str, verdict: ResponseMe
     azure = pytest.importorskip("azure.core.exceptions")
     error = azure.HttpResponseError(message=code)
     error.status_code, error.error_code = status, code
-    assert judge(error) is verdict
+    assert meaning_of(error) is verdict
     assert is_missing(error) is False
 
 
 def test_what_azures_client_lost_on_the_way_is_unknown() -> None:
     azure = pytest.importorskip("azure.core.exceptions")
     for kind in (azure.ServiceRequestError, azure.ServiceResponseError, azure.IncompleteReadError):
-        assert judge(kind(message="lost")) is ResponseMeaning.UNKNOWN
+        assert meaning_of(kind(message="lost")) is ResponseMeaning.UNKNOWN
     half = azure.DecodeError(message="no closing tag")
     half.status_code = 200
-    assert judge(half) is ResponseMeaning.UNKNOWN
-    assert judge(azure.ClientAuthenticationError(message="no credential")) is ResponseMeaning.FATAL
+    assert meaning_of(half) is ResponseMeaning.UNKNOWN
+    assert (
+        meaning_of(azure.ClientAuthenticationError(message="no credential"))
+        is ResponseMeaning.FATAL
+    )
 
 
 def test_a_mistake_of_ours_is_no_answer() -> None:
     with pytest.raises(TypeError):
-        judge(TypeError("a mistake"))
+        meaning_of(TypeError("a mistake"))
 
 
 def test_a_missing_object_is_told_from_a_missing_bucket() -> None:

@@ -25,7 +25,7 @@ from tidegate_delta.errors import Misconfigured, Unavailable
 from tidegate_runtime.release import ENGINE
 from tidegate_runtime.storage import s3_conditional_put
 from tidegate_runtime.storage.log_store import NO_CONDITION, Put
-from tidegate_runtime.storage.object_responses import ErrorResponse, ResponseMeaning, judge
+from tidegate_runtime.storage.object_responses import ErrorResponse, ResponseMeaning, meaning_of
 from tidegate_runtime.storage.object_store import ObjectStore
 from tidegate_runtime.storage.s3_bucket import S3Bucket
 
@@ -208,7 +208,7 @@ def test_a_refusal_keeps_its_status_and_is_sent_once(
     with pytest.raises(ErrorResponse) as raised:
         store.bucket().create_now(KEY, b"one", 5.0)
     assert raised.value.status == status
-    assert judge(raised.value) is verdict
+    assert meaning_of(raised.value) is verdict
     assert len(store.came) == 1
 
 
@@ -230,14 +230,14 @@ def test_a_refusal_in_other_words_is_known_by_its_class(
     monkeypatch.setattr(obstore, "put", put)
     with pytest.raises((ErrorResponse, OSError), match="later release") as raised:
         store.bucket().create_now(KEY, b"one", 5.0)
-    assert judge(raised.value) is verdict
+    assert meaning_of(raised.value) is verdict
 
 
 def test_a_store_that_is_not_there_is_in_doubt(store: Store) -> None:
     bucket = store.bucket(endpoint_url="http://127.0.0.1:1")
     with pytest.raises(OSError, match=r"127\.0\.0\.1.*ConnectionRefused") as raised:
         bucket.create_now(KEY, b"one", 5.0)
-    assert judge(raised.value) is ResponseMeaning.UNKNOWN
+    assert meaning_of(raised.value) is ResponseMeaning.UNKNOWN
 
 
 @pytest.mark.parametrize("key", ["", "/t/a", "t//a", "t/./a", "t/a/"])
@@ -266,7 +266,7 @@ def test_a_page_that_a_gateway_answers_with_is_no_success(store: Store) -> None:
     store.answers = [(200, PAGE)]
     with pytest.raises(ErrorResponse, match="no store's") as raised:
         store.bucket().create_now(KEY, b"one", 5.0)
-    assert judge(raised.value) is ResponseMeaning.UNKNOWN
+    assert meaning_of(raised.value) is ResponseMeaning.UNKNOWN
 
 
 @pytest.mark.parametrize(("etag", "page"), [('W/"5-x"', b""), ('"x"', PAGE)])
