@@ -30,6 +30,8 @@ class OtherClients(NamedTuple):
     delta_rs: str
 
 
+NOT_LOOKED_AT: Final = OtherClients("not looked at", "not looked at", "not looked at")
+
 PEERS: Final[Mapping[str, OtherClients]] = {
     "appendOnly": OtherClients("yes", "yes", "yes"),
     "invariants": OtherClients("yes", "tables without any", "yes"),
@@ -119,7 +121,10 @@ def features_page() -> str:
     clients = [f"{name} {version}" for name, version in VERSIONS]
     support = _table(
         ["feature", "what it is", "read", "written", *clients],
-        ([f"`{row.name}`", row.capability, *_ours(row), *PEERS[row.name]] for row in _rows()),
+        (
+            [f"`{row.name}`", row.capability, *_ours(row), *PEERS.get(row.name, NOT_LOOKED_AT)]
+            for row in _rows()
+        ),
     )
     rules = _table(
         [

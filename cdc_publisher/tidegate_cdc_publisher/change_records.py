@@ -216,7 +216,7 @@ class Writer(Protocol):
         position: Position,
         bounds: Sequence[VersionBound] = (),
     ) -> None:
-        """Publish a chunk; `bounds` are those of the versions whose transactions are told.
+        """Publish a chunk; `bounds` are the begins and ends of versions to publish with it.
 
         Raises: Unavailable, Fenced, InvalidRequest.
         """

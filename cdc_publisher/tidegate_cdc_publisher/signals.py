@@ -47,7 +47,7 @@ class SignalReader:
             reader.close()
 
     def after(self, table: UUID, offset: int | None) -> tuple[Received, ...]:
-        """Return the signals of a table behind the one that was obeyed last."""
+        """Return the signals of a table after the one that was obeyed last, at `offset`."""
         last = FIRST if offset is None or offset > self.newest else offset
         return tuple(
             received for received in self._received.get(table, ()) if received.offset > last

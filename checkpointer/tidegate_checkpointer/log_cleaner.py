@@ -82,7 +82,7 @@ class CleanupMemory:
     `verified` maps the version of a verified checkpoint to the time of its verification.
     `unverifiable` says which checkpoint has nothing left to be compared with.
     `contradiction` says what was wrong with a checkpoint, found at `contradicted_ms`. `doubts` maps
-    a version to what its checksum file states otherwise than the log.
+    a version to how its checksum file contradicts the log.
     """
 
     verified: dict[int, int] = field(default_factory=dict)
@@ -161,7 +161,7 @@ def verify(store: LogStore, due: CleanupPlan, memory: CleanupMemory, now_ms: int
 
 
 def doubted(store: LogStore, memory: CleanupMemory) -> str:
-    """Return what a checksum file states otherwise than the log, or "" if none is left that does.
+    """Return how a checksum file contradicts the log, or "" if none does any more.
 
     Deleting the file, or one that is unreadable, ends the doubt. Raises: Unavailable.
     """

@@ -60,8 +60,8 @@ OF_DELETED_ROWS: Final[Mapping[str, RefusalRule]] = {
 
 OF_NEW_ROWS: Final[Mapping[str, RefusalRule]] = {
     "constraints_not_enforced": RefusalRule(
-        "rows are added without the word of their writer that a CHECK constraint, an invariant or "
-        "a generated column of the table holds for them",
+        "the writer did not attest that the new rows satisfy a CHECK constraint, an invariant or "
+        "a generated column of the table",
         "evaluate it on every row and give its hash in `constraints_enforced`; where a winner "
         "brought the constraint, read the table first",
     ),
@@ -187,7 +187,8 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
         "write the file's statistics: `numRecords` at least",
     ),
     "unclear_table": RefusalRule(
-        "properties of the table contradict each other, or its isolation level is none",
+        "properties of the table contradict each other, or its isolation level is not one of "
+        "Delta's",
         "set the property that the answer names, alone, then run again",
     ),
     "protocol_unsupported": RefusalRule(

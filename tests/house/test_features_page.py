@@ -8,8 +8,8 @@ def test_the_page_in_the_repository_is_what_the_tables_in_code_give() -> None:
     assert tree.text(PAGE) == features_page(), "run `make docs`"
 
 
-def test_every_feature_stands_beside_every_client() -> None:
-    assert PEERS.keys() == FEATURES.keys()
+def test_what_clients_do_is_said_of_features_that_there_are() -> None:
+    assert PEERS.keys() <= FEATURES.keys(), "a feature without an entry was not looked at"
     assert len(VERSIONS) == len(OtherClients._fields)
 
 

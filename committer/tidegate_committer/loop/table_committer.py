@@ -355,7 +355,7 @@ class TableCommitter:
         return self.draft.planning.taken if self.draft else 0
 
     def _too_far(self, candidate: Candidate) -> Verdict:
-        assert self.cache.state is not None, "it was looked back from"
+        assert self.cache.state is not None, "a table whose history is read has a state"
         behind = self.cache.state.version - candidate.read_version
         return denied(
             candidate,

@@ -106,7 +106,9 @@ class TableDefinition:
         """Which property leaves open how the table must be written, or None."""
         level = self.metadata.configuration.get("delta.isolationLevel")
         if level is not None and level.lower() not in LEVELS:
-            return UnclearDefinition(f"delta.isolationLevel is {level[:64]!r}, which is none", None)
+            return UnclearDefinition(
+                f"delta.isolationLevel is {level[:64]!r}, which is not an isolation level", None
+            )
         suspended = row_tracking.is_suspended(self.metadata)
         if suspended and row_tracking.is_enabled(self.metadata) and self._numbers_rows:
             problem = "delta.rowTrackingSuspended is true while row tracking is enabled"

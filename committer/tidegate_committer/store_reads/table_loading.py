@@ -102,8 +102,8 @@ class VersionHistory:
     is_full: bool = False
 
     def holds(self, versions: range) -> bool:
-        """Return whether all of some versions were read, except those that the log no longer holds
-        and a few that a fetch may read.
+        """Return whether these versions were read, but for those that the log no longer holds and
+        the few that a fetch may read.
         """
         if self.is_whole:
             return True

@@ -56,7 +56,7 @@ class RowsToWrite:
         return part.tombstones if self.is_tombstones else part.files
 
     def kept(self) -> pa.Table:
-        """Return what is kept of the rows unless they are kept whole, in their order.
+        """Return the kept rows in their order, where only some of a part's are kept.
 
         It shares memory with what is kept of the parts.
         Spec: "Action Reconciliation"

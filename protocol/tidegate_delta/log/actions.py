@@ -384,8 +384,8 @@ def check_single(file_name: str, actions: Sequence[Action]) -> None:
     """
     if len(actions) > 1:
         raise BrokenLog(
-            f"{file_name} holds {len(actions)} {actions[0].wire_name} actions, and not which is "
-            "valid",
+            f"{file_name} holds {len(actions)} {actions[0].wire_name} actions; the "
+            "protocol allows one",
             error_class="CorruptCommit",
             remedy="restore it from a backup, or the table to an earlier version",
         )

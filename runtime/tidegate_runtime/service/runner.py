@@ -94,7 +94,7 @@ class Renewal:
         self._known = digest
         files = sorted(self._security.credential_files)
         log_event(_log, "new_credentials", files=", ".join(files))
-        # In this order: who sees that it is to stop can ask why.
+        # `stopping` comes last: a thread that sees it may already ask for the reason.
         self._is_due.set()
         self._running.stopping.set()
 
