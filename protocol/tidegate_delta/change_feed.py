@@ -1,4 +1,7 @@
-"""The files that hold a version's row changes: its cdc files, or else its adds and removes."""
+"""The files that hold a version's row changes: its cdc files, or else its adds and removes.
+
+Spec: "Reader Requirements for AddCDCFile"
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -39,7 +42,6 @@ class ChangePlan:
     """The files that hold the changes of one version, deletions first.
 
     Units: `timestamp_ms` since the Unix epoch, as it is returned to readers of the change feed.
-    Spec: "Reader Requirements for AddCDCFile"
     """
 
     version: Version
@@ -54,7 +56,6 @@ def plan(commit: Commit, timestamp_ms: int, *, is_partitioned: bool = True) -> C
     `dataChange` hold no changes, and neither do those of a MERGE that reports no changed row. For a
     file that stays with another deletion vector, the rows in only one of the vectors changed.
     `is_partitioned` says whether the removed files had partition columns.
-    Spec: "Reader Requirements for AddCDCFile"
     """
     changes = commit.of(Cdc)
     if changes:
@@ -121,7 +122,6 @@ def is_change_feed_readable_as(written: Metadata, target: Metadata) -> bool:
 
     Under column mapping no column may have been renamed or dropped in between, the mapping may not
     have been turned off, and the partitioning may not have changed.
-    Spec: "Reader Requirements for AddCDCFile"
     """
     before, after = parse_schema(written.schema_string), parse_schema(target.schema_string)
     return _is_mapped_as(written, target, before, after) and is_schema_readable_as(before, after)
@@ -146,7 +146,6 @@ def is_schema_readable_as(written: StructType, target: StructType) -> bool:
     """Return whether every row of one schema is valid in the other, with new columns null.
 
     No column may be missing, have another type, or be non-null where it was nullable.
-    Spec: "Reader Requirements for AddCDCFile"
     """
     fields = {field.name.lower(): field for field in written.fields}
     names = {field.name.lower() for field in target.fields}

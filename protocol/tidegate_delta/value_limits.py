@@ -2,6 +2,8 @@
 
 A proposal with a value past its limit is refused, naming the field. Such a value that is already
 in the log is ignored where the protocol lets a reader ignore it, and breaks the log elsewhere.
+
+Spec: "Protocol Evolution"
 """
 
 from typing import Any, Final
@@ -40,10 +42,7 @@ _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"{[")
 
 
 def is_deeper(value: Any, depth_max: int) -> bool:
-    """Return whether a JSON value is nested deeper than `depth_max` levels.
-
-    Spec: "Protocol Evolution"
-    """
+    """Return whether a JSON value is nested deeper than `depth_max` levels."""
     level = [value] if type(value) in (dict, list) else []
     for _ in range(depth_max):
         if not level:
@@ -61,7 +60,6 @@ def may_be_deep(text: bytes) -> bool:
     """Return whether a JSON text may be nested deeper than DEPTH_MAX.
 
     Counts brackets only, which is fast: a text with few brackets cannot be deep.
-    Spec: "Protocol Evolution"
     """
     return len(text.translate(None, _NO_BRACKETS)) > DEPTH_MAX
 

@@ -1,4 +1,4 @@
-"""The `Spec:` lines of `tidegate_delta`: the PROTOCOL.md heading of each public name."""
+"""The `Spec:` lines of `tidegate_delta`: the PROTOCOL.md heading of each module or public name."""
 
 import ast
 import re
@@ -21,24 +21,40 @@ def headings(text: str) -> frozenset[str]:
 
 
 def breaches(path: str, text: str, known: frozenset[str]) -> Iterator[str]:
-    """Yield each public function or class without a `Spec:` line, and each unknown heading."""
-    for node in tree.parsed(text).body:
+    """Yield each public function or class without a heading, of its own or of its module, and each
+    unknown heading, and each that is only its module's.
+    """
+    module = tree.parsed(text)
+    of_module = _spec_of(module)
+    yield from _unknown(path, "the module", of_module, known)
+    for node in module.body:
         if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("_"):
             continue
-        cited = [
-            " ".join(quoted.split()).replace("`", "")
-            for result in _SPEC.finditer(ast.get_docstring(node) or "")
-            for quoted in _QUOTED.findall(result["text"])
-        ]
-        if not cited:
-            yield f"{path}: {node.name} names no heading of PROTOCOL.md"
-        for heading in cited:
-            if heading not in known:
-                yield f"{path}: {node.name} cites {heading!r}, which is no heading of PROTOCOL.md"
+        own = _spec_of(node)
+        if not own and not of_module:
+            yield f"{path}: neither {node.name} nor its module names a heading of PROTOCOL.md"
+        if own and own == of_module:
+            yield f"{path}: {node.name} repeats the headings of its module"
+        yield from _unknown(path, node.name, own, known)
+
+
+def _unknown(path: str, name: str, spec: str, known: frozenset[str]) -> Iterator[str]:
+    for quoted in _QUOTED.findall(spec):
+        heading = quoted.replace("`", "")
+        if heading not in known:
+            yield f"{path}: {name} cites {heading!r}, which is no heading of PROTOCOL.md"
+
+
+def _spec_of(node: ast.Module | ast.FunctionDef | ast.ClassDef) -> str:
+    """Return what stands behind `Spec:` in a docstring, on one line, or ""."""
+    docstring = ast.get_docstring(node) or ""
+    return " ".join(" ".join(found["text"] for found in _SPEC.finditer(docstring)).split())
 
 
 def sources() -> list[str]:
-    """Return the modules whose public functions and classes need a `Spec:` line."""
+    """Return the modules whose public functions and classes need a `Spec:` line, or one of their
+    module.
+    """
     return [
         name
         for name in tree.python_files(tests=False)

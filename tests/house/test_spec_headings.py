@@ -1,4 +1,6 @@
-"""Every public function and class of `tidegate_delta` names its heading in PROTOCOL.md."""
+"""Each public function and class of `tidegate_delta`, or its module, names its heading in
+PROTOCOL.md.
+"""
 
 from tests.house import spec, tree
 
@@ -17,6 +19,13 @@ def test_the_first_line_says_which_specification_it_is() -> None:
 
 def test_a_missing_line_is_found() -> None:
     assert list(spec.breaches("a.py", 'def f():\n    """Return x."""\n', KNOWN))
+
+
+def test_a_module_says_it_for_all_and_none_repeats_it() -> None:
+    module = '"""A.\n\nSpec: "Add File and Remove File"\n"""\n'
+    assert not list(spec.breaches("a.py", f'{module}def f():\n    """F."""\n', KNOWN))
+    repeated = 'def f():\n    """F.\n\n    Spec: "Add File and Remove File"\n    """\n'
+    assert [b for b in spec.breaches("a.py", module + repeated, KNOWN) if "repeats" in b]
 
 
 def test_an_unknown_heading_is_found() -> None:

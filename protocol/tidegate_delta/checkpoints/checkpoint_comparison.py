@@ -1,4 +1,7 @@
-"""Compare what a checkpoint holds with a fold of the log that did not use it."""
+"""Compare what a checkpoint holds with a fold of the log that did not use it.
+
+Spec: "Checkpoints"
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -30,7 +33,6 @@ def differences(checkpoint: Snapshot, folded: Snapshot, now_ms: int) -> tuple[st
 
     Law: differences(s, s, now) == ()
     Units: `now_ms` is a Unix time.
-    Spec: "Checkpoints"
     """
     return tuple(_differences(checkpoint, folded, now_ms))
 

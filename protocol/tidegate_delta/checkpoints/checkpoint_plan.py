@@ -3,6 +3,8 @@
 A sidecar, or a row group of a checkpoint without sidecars, is kept while all its rows hold. The
 rows of the others, and those that no checkpoint holds yet, are written into new ones; small ones
 among them are joined, so that their number stays within a few more than the rows fill.
+
+Spec: "Sidecar Files"
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,7 +37,6 @@ class RowsToWrite:
     """Rows of one kind that are written together: of checkpoint files, then some fresh ones.
 
     `is_tombstones` says which kind. Of the parts only the rows that hold are meant.
-    Spec: "Sidecar Files"
     """
 
     is_tombstones: bool
@@ -49,10 +50,7 @@ class RowsToWrite:
         return held + (self.fresh.num_rows if self.fresh is not None else 0)
 
     def of(self, part: StoredPart) -> StoredRows:
-        """Return the rows of this kind of a part.
-
-        Spec: "Sidecar Files"
-        """
+        """Return the rows of this kind of a part."""
         return part.tombstones if self.is_tombstones else part.files
 
     def kept(self) -> pa.Table:
@@ -75,7 +73,6 @@ class CheckpointPlan:
     """The parts that stay as they are, and the groups of rows to write.
 
     Law: each row that holds is in one of them, except expired tombstones
-    Spec: "Sidecar Files"
     """
 
     kept: tuple[StoredPart, ...]

@@ -9,6 +9,8 @@ The checkpointer decides which files go into which sidecar and which older sidec
 This module makes the rows of each.
 
 The top-level file of a checkpoint: its own actions, and its sidecars.
+
+Spec: "Checkpoint Schema"
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -78,10 +80,7 @@ _DOMAIN: Final = pa.struct(
 
 
 def classic_schema(metadata: Metadata) -> pa.Schema:
-    """Return the columns of a table's V1 checkpoint; every field is nullable.
-
-    Spec: "Checkpoint Schema"
-    """
+    """Return the columns of a table's V1 checkpoint; every field is nullable."""
     add = [field for field in ADD_SCHEMA if field.name != "stats" or _keeps_json(metadata)]
     parsed = parsed_of(metadata)
     return pa.schema(
@@ -99,29 +98,20 @@ def classic_schema(metadata: Metadata) -> pa.Schema:
 def object_rows(
     schema: pa.Schema, rows: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the few actions, given by action name, in the columns of a checkpoint.
-
-    Spec: "Checkpoint Schema"
-    """
+    """Yield the rows of the few actions, given by action name, in the columns of a checkpoint."""
     for name, bodies in rows.items():
         if bodies:
             yield from _batches(schema, name, pa.array(bodies, schema.field(name).type))
 
 
 def add_rows(schema: pa.Schema, files: pa.Table, metadata: Metadata) -> Iterator[pa.RecordBatch]:
-    """Yield rows of live files in the columns of a checkpoint or of a sidecar.
-
-    Spec: "Checkpoint Schema"
-    """
+    """Yield rows of live files in the columns of a checkpoint or of a sidecar."""
     for chunk in _chunks(files):
         yield from _batches(schema, "add", _adds(chunk, metadata))
 
 
 def remove_rows(schema: pa.Schema, tombstones: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yield rows of tombstones in the columns of a checkpoint or of a sidecar.
-
-    Spec: "Checkpoint Schema"
-    """
+    """Yield rows of tombstones in the columns of a checkpoint or of a sidecar."""
     for chunk in _chunks(tombstones):
         kept = _unchanged(chunk, REMOVE_SCHEMA)
         yield from _batches(schema, "remove", _struct(kept.columns, list(kept.schema)))
@@ -255,10 +245,7 @@ _OF_FILES: Final = ("add", "remove")
 
 
 def top_level_schema(metadata: Metadata) -> pa.Schema:
-    """Return the columns of a V2 checkpoint's top-level file in Parquet.
-
-    Spec: "Checkpoint Schema"
-    """
+    """Return the columns of a V2 checkpoint's top-level file in Parquet."""
     further = [pa.field("checkpointMetadata", _CHECKPOINT), pa.field("sidecar", _SIDECAR)]
     return pa.schema([*classic_schema(metadata), *further])
 

@@ -4,6 +4,8 @@ The rows of a checkpoint stay in its files. Of each only the key and the size ar
 of the file. Rows that no checkpoint holds yet are kept whole.
 
 Finds the few rows of a checkpoint's file that commits name.
+
+Spec: "Action Reconciliation"
 """
 
 from collections.abc import Sequence
@@ -41,8 +43,6 @@ class StoredKeys:
     """The keys of some rows, and an index of them once they have been searched often.
 
     The index says whether a scan would find anything: mostly not.
-
-    Spec: "Action Reconciliation"
     """
 
     def __init__(self, rows: pa.Table) -> None:
@@ -54,10 +54,7 @@ class StoredKeys:
 
     @property
     def size_bytes(self) -> int:
-        """The memory that the rows and the index take, about.
-
-        Spec: "Action Reconciliation"
-        """
+        """The memory that the rows and the index take, about."""
         if self._rows_bytes is None:
             # Counting visits each buffer.
             self._rows_bytes = int(self._rows.nbytes)
@@ -67,7 +64,6 @@ class StoredKeys:
         """Return a mask of the rows whose keys are among some, or None if there are none.
 
         Law: found(touched) == is_in(keys, touched), whether there is an index or not
-        Spec: "Action Reconciliation"
         """
         if len(touched) * ROWS_PER_KEY <= len(self._keys):
             if self._scans < SCANS_BEFORE_INDEX:
@@ -116,7 +112,6 @@ class StoredRows:
     `mask` is None where all do. `rows` has the columns of STORED_SCHEMA or
     STORED_TOMBSTONE_SCHEMA, or all columns, where the rows are kept whole.
     Law: count == the number of rows that hold
-    Spec: "Action Reconciliation"
     """
 
     rows: pa.Table
@@ -126,48 +121,30 @@ class StoredRows:
 
     @classmethod
     def of(cls, rows: pa.Table) -> "StoredRows":
-        """Return rows that all hold.
-
-        Spec: "Action Reconciliation"
-        """
+        """Return rows that all hold."""
         return cls(rows, StoredKeys(rows), None, rows.num_rows)
 
     @property
     def size_bytes(self) -> int:
-        """The memory that the rows take, about.
-
-        Spec: "Action Reconciliation"
-        """
+        """The memory that the rows take, about."""
         return self.keys.size_bytes
 
     @property
     def is_intact(self) -> bool:
-        """Whether all rows hold.
-
-        Spec: "Action Reconciliation"
-        """
+        """Whether all rows hold."""
         return self.count == int(self.rows.num_rows)
 
     @property
     def is_whole(self) -> bool:
-        """Whether all columns are kept.
-
-        Spec: "Action Reconciliation"
-        """
+        """Whether all columns are kept."""
         return "dataChange" in self.rows.schema.names
 
     def holding(self) -> pa.Table:
-        """Return the rows that hold.
-
-        Spec: "Action Reconciliation"
-        """
+        """Return the rows that hold."""
         return self.rows if self.mask is None else self.rows.filter(self.mask)
 
     def without(self, gone: pa.Array) -> "StoredRows":
-        """Return the rows without those of a mask.
-
-        Spec: "Action Reconciliation"
-        """
+        """Return the rows without those of a mask."""
         kept = pc.invert(gone)
         mask = kept if self.mask is None else pc.and_(self.mask, kept)
         return replace(self, mask=mask, count=int(pc.sum(mask).as_py() or 0))
@@ -198,7 +175,6 @@ class CheckpointState:
     the version of the checkpoint that the files of `stored` belong to, -1 without one. `txn_id` is
     that of the version's own commit.
     Law: the rows of `stored` that hold, and those of `fresh`, are the snapshot's
-    Spec: "Action Reconciliation"
     """
 
     fresh: Snapshot
@@ -238,18 +214,12 @@ class CheckpointState:
 
 
 def row_count(part: StoredPart) -> int:
-    """Return the number of rows in a part of a checkpoint, whether they hold or not.
-
-    Spec: "Action Reconciliation"
-    """
+    """Return the number of rows in a part of a checkpoint, whether they hold or not."""
     return int(part.files.rows.num_rows + part.tombstones.rows.num_rows)
 
 
 def whole_rows(parts: Sequence[StoredPart]) -> int:
-    """Return the number of rows that are kept whole.
-
-    Spec: "Action Reconciliation"
-    """
+    """Return the number of rows that are kept whole."""
     every = [rows for part in parts for rows in (part.files, part.tombstones)]
     return sum(rows.rows.num_rows for rows in every if rows.is_whole)
 
@@ -257,10 +227,7 @@ def whole_rows(parts: Sequence[StoredPart]) -> int:
 def new_state(
     fresh: Snapshot, stored: Sequence[StoredPart] = (), based_on: int = -1
 ) -> CheckpointState:
-    """Return the state of a table whose rows are in `stored` and `fresh`, none in both.
-
-    Spec: "Action Reconciliation"
-    """
+    """Return the state of a table whose rows are in `stored` and `fresh`, none in both."""
     totals = [file_totals.totals_of(part.files.rows) for part in stored]
     totals.append(file_totals.totals_of(fresh.files))
     return CheckpointState(
@@ -273,7 +240,6 @@ def advanced(state: CheckpointState, parts: Sequence[LogPart]) -> CheckpointStat
 
     What checkpoints hold is searched for the keys that the commits name, and not copied.
     Law: the rows and totals are those of a replay
-    Spec: "Action Reconciliation"
     """
     touched = pc.unique(flat(joined([keys(table) for part in parts for table in _tables(part)])))
     stored, lost = _hit(state.stored, touched)

@@ -3,6 +3,8 @@
 Totals of a table's deletion vectors, as a version checksum file states them.
 
 A histogram of the sizes of live files, as a version checksum file states it.
+
+Spec: "Version Checksum File Schema"
 """
 
 from bisect import bisect_right
@@ -27,7 +29,6 @@ class Deletions:
     """The deleted rows, the number of deletion vectors, and a histogram of deleted rows per file.
 
     Law: the counts add up to the number of files.
-    Spec: "Version Checksum File Schema"
     """
 
     records: int
@@ -35,10 +36,7 @@ class Deletions:
     counts: tuple[int, ...]
 
     def moved(self, added: Sequence[FileAction], removed: Sequence[FileAction]) -> "Deletions":
-        """Return the totals after some files were added and some live files were removed.
-
-        Spec: "Version Checksum File Schema"
-        """
+        """Return the totals after some files were added and some live files were removed."""
         joined, left = _of_actions(added), _of_actions(removed)
         counts = map(sub, map(add, self.counts, joined.counts), left.counts)
         return Deletions(
@@ -49,18 +47,12 @@ class Deletions:
 
 
 def no_deletions_in(files: int) -> Deletions:
-    """Return the totals of a number of files without deletion vectors.
-
-    Spec: "Version Checksum File Schema"
-    """
+    """Return the totals of a number of files without deletion vectors."""
     return Deletions(0, 0, (files, *[0] * (len(BINS) - 1)))
 
 
 def deletions_of_files(files: pa.Table) -> Deletions | None:
-    """Return the totals of live files, a table of ADD_SCHEMA; None where they exceed a long.
-
-    Spec: "Version Checksum File Schema"
-    """
+    """Return the totals of live files, a table of ADD_SCHEMA; None where they exceed a long."""
     vectors = files["deletionVector"]
     if vectors.null_count == len(vectors):
         return no_deletions_in(len(vectors))
@@ -78,10 +70,7 @@ def deletions_of_files(files: pa.Table) -> Deletions | None:
 
 
 def deletions_to_body(deletions: Deletions | None) -> dict[str, Any]:
-    """Return the totals as fields of a version checksum file; none where they are unknown.
-
-    Spec: "Version Checksum File Schema"
-    """
+    """Return the totals as fields of a version checksum file; none where they are unknown."""
     if deletions is None:
         return {}
     return {
@@ -111,7 +100,6 @@ def count(value: Any) -> int:
     """Return a count of a version checksum file.
 
     Raises: ValueError, for what is no whole number from 0 to 2^63 - 1.
-    Spec: "Version Checksum File Schema"
     """
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LONG_MAX:
         raise ValueError(f"{value!r} is no count")
@@ -257,7 +245,6 @@ class FileTotals:
 
     Law: of(a) + of(b) == of(a and b together)
     Units: `size_bytes` in bytes, `deleted_rows` in rows.
-    Spec: "Version Checksum File Schema"
     """
 
     files: int = 0
@@ -299,7 +286,6 @@ def totals_of(files: pa.Table) -> FileTotals:
     """Return the totals of files with the columns `size` and `deletionVector`.
 
     A missing or negative size or number of deleted rows counts as 0.
-    Spec: "Version Checksum File Schema"
     """
     count, vectors = files.num_rows, files["deletionVector"]
     size_bytes = exact_sum(files["size"])
@@ -315,8 +301,5 @@ def totals_of(files: pa.Table) -> FileTotals:
 
 
 def totals_together(totals: Iterable[FileTotals]) -> FileTotals:
-    """Return the sum of some totals.
-
-    Spec: "Version Checksum File Schema"
-    """
+    """Return the sum of some totals."""
     return sum(totals, FileTotals())

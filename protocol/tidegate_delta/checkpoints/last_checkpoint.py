@@ -1,4 +1,7 @@
-"""`_last_checkpoint`: where the newest checkpoint may be; its checksum detects a torn file."""
+"""`_last_checkpoint`: where the newest checkpoint may be; its checksum detects a torn file.
+
+Spec: "Last Checkpoint File Schema"
+"""
 
 import hashlib
 import json
@@ -15,7 +18,6 @@ class LastCheckpoint:
     """The version of a checkpoint and its size.
 
     Units: `size` in actions; `size_in_bytes` in bytes; `parts` only for a multi-part checkpoint.
-    Spec: "Last Checkpoint File Schema"
     """
 
     version: int
@@ -40,7 +42,6 @@ def encode(hint: LastCheckpoint) -> bytes:
     """Return the bytes of `_last_checkpoint`, checksum included.
 
     Law: decode(encode(hint)) == hint
-    Spec: "Last Checkpoint File Schema"
     """
     plain = {wire: getattr(hint, name) for wire, name in _WIRE}
     body = {wire: value for wire, value in plain.items() if value is not None}

@@ -2,6 +2,8 @@
 
 A compaction is applied on top of an older checkpoint. So it keeps every tombstone of files,
 domains and app transactions, whatever its age: without it the older state would come back.
+
+Spec: "Log Compaction Files"
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +25,6 @@ def compact(commits: Sequence[Commit]) -> bytes:
     """Return the bytes of the log compaction of consecutive commits, oldest first.
 
     Raises: ValueError for fewer than two commits, or versions with a gap.
-    Spec: "Log Compaction Files"
     """
     versions = [commit.version for commit in commits]
     if len(versions) < 2 or versions != list(range(versions[0], versions[0] + len(versions))):
@@ -37,7 +38,6 @@ def compact_contents(contents: Sequence[bytes]) -> bytes:
     It consists of their own lines: the newest for each key. Actions without a key are dropped.
     Law: replaying it in the commits' place gives the same snapshot, on whatever came before
     Raises: BrokenLog (`CorruptCommit`) for a line that is no JSON object.
-    Spec: "Log Compaction Files"
     """
     newest: dict[Key, tuple[str, bytes]] = {}
     for content in contents:

@@ -1,6 +1,8 @@
 """Typed statistics and partition values in checkpoints, for tables whose properties ask for them.
 
 A value that can't be read as its column's type is null: readers take null as unknown.
+
+Spec: "Checkpoints"
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -54,10 +56,7 @@ _UNBOUNDED: Final = (BOOLEAN, BINARY, VARIANT, VOID, *NANOS)
 
 @dataclass(frozen=True)
 class Parsed:
-    """The columns with typed statistics and with typed partition values, by physical names.
-
-    Spec: "Checkpoints"
-    """
+    """The columns with typed statistics and with typed partition values, by physical names."""
 
     indexed: StructType
     partitioned: StructType
@@ -67,7 +66,6 @@ def parsed_of(metadata: Metadata) -> Parsed | None:
     """Return the columns to write typed, or None where the table's properties do not ask for it.
 
     A table without JSON statistics gets typed ones, unless its properties turn these off as well.
-    Spec: "Checkpoints"
     """
     is_set = table_properties.checkpoint_stats_as_struct.key in metadata.configuration
     is_requested = is_set or not table_properties.checkpoint_stats_as_json(metadata)

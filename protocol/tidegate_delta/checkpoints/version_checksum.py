@@ -1,6 +1,8 @@
 """Version checksum files: totals of a version by which a reader can detect a broken log.
 
 Compare a snapshot with its version checksum file, field by field, using cheap column totals.
+
+Spec: "Version Checksum File Schema"
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +48,6 @@ class VersionChecksum:
     last one also where its bins are not ours. A total size
     past a long is written as the greatest long.
     Units: `table_size_bytes` in bytes; `in_commit_timestamp` in ms since the Unix epoch.
-    Spec: "Version Checksum File Schema"
     """
 
     table_size_bytes: int
@@ -92,10 +93,7 @@ def of_totals(
 
 
 def size_of(snapshot: Snapshot) -> int:
-    """Return the size of a table's live files in bytes, as a checksum file states it.
-
-    Spec: "Version Checksum File Schema"
-    """
+    """Return the size of a table's live files in bytes, as a checksum file states it."""
     size = total(snapshot.files.column("size"))
     return LONG_MAX if size is None else size
 
@@ -140,9 +138,8 @@ def evolve(checksum: VersionChecksum, commit: Commit) -> VersionChecksum | None:
 
 
 def encode(checksum: VersionChecksum, files: Sequence[Add] | None = None) -> bytes:
-    """Return the bytes of the version checksum file; with `files`, all live ones, if they are few.
-
-    Spec: "Version Checksum File Schema"
+    """Return the bytes of the version checksum file; with `files`, all live ones, if they are
+    few.
     """
     body: dict[str, Any] = {
         "txnId": checksum.txn_id,
@@ -168,7 +165,6 @@ def decode(content: bytes) -> VersionChecksum:
     """Return the checksum in the bytes of a version checksum file.
 
     Raises: BrokenLog (`CorruptChecksum`), where it is torn or lacks a required field.
-    Spec: "Version Checksum File Schema"
     """
     try:
         body = orjson.loads(content)

@@ -2,6 +2,8 @@
 
 Defaults concern writers only: existing rows keep their values. So a new column may not have one,
 because older rows would lack it, and `EXISTS_DEFAULT` of other engines is not kept.
+
+Spec: "Default Columns"
 """
 
 from dataclasses import dataclass, replace
@@ -33,10 +35,7 @@ FEATURE: Final = "allowColumnDefaults"
 
 @dataclass(frozen=True)
 class ColumnDefault:
-    """A column and the SQL expression of its default.
-
-    Spec: "Default Columns"
-    """
+    """A column and the SQL expression of its default."""
 
     column: str
     physical: str
@@ -47,7 +46,6 @@ def column_defaults(metadata: Metadata, protocol: Protocol) -> tuple[ColumnDefau
     """Return the defaults of a table's columns, in order; () without the table feature.
 
     Raises: BrokenLog for a default that is no text.
-    Spec: "Default Columns"
     """
     if FEATURE not in writer_features(protocol):
         return ()
@@ -65,7 +63,6 @@ def set_default(
     """Return a table's metadata with another default on a column, or with None, without one.
 
     Raises: InvalidRequest for a default that the table or the column can't have.
-    Spec: "Default Columns"
     """
     schema = parse_schema(metadata.schema_string)
     old = field_at(schema, (column,))
@@ -84,7 +81,6 @@ def check_defaults(schema: StructType, protocol: Protocol) -> None:
     """Refuse a schema with defaults that its columns can't have.
 
     Raises: InvalidRequest, naming the column.
-    Spec: "Default Columns"
     """
     for field in schema:
         if CURRENT in field.metadata:
@@ -95,7 +91,6 @@ def check_no_default(field: StructField) -> None:
     """Refuse a new column that has a default.
 
     Raises: InvalidRequest.
-    Spec: "Default Columns"
     """
     if CURRENT in field.metadata:
         raise InvalidRequest(

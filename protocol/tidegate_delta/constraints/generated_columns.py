@@ -1,6 +1,8 @@
 """Generated columns: their expressions, which are allowed, and what depends on a column.
 
 The engine that evaluates an expression checks its type and that it is deterministic.
+
+Spec: "Generated Columns"
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,10 +22,7 @@ EXPRESSION: Final = "delta.generationExpression"
 
 @dataclass(frozen=True)
 class Generation:
-    """A column and the SQL expression that its value must equal; null equals null.
-
-    Spec: "Generated Columns"
-    """
+    """A column and the SQL expression that its value must equal; null equals null."""
 
     column: str
     physical: str
@@ -36,7 +35,6 @@ def generated_columns(metadata: Metadata, protocol: Protocol) -> tuple[Generatio
     () without the table feature: expressions that older writers left in the schema have no meaning
     there.
     Raises: BrokenLog for an expression that is no text.
-    Spec: "Generated Columns"
     """
     if "generatedColumns" not in writer_features(protocol):
         return ()
@@ -49,10 +47,7 @@ def generated_columns(metadata: Metadata, protocol: Protocol) -> tuple[Generatio
 
 
 def is_generated(field: StructField) -> bool:
-    """Return whether a column is generated, if the table supports the feature.
-
-    Spec: "Generated Columns"
-    """
+    """Return whether a column is generated, if the table supports the feature."""
     return EXPRESSION in field.metadata
 
 
@@ -60,7 +55,6 @@ def expression_of(field: StructField) -> str:
     """Return the expression of a generated column.
 
     Raises: BrokenLog (`CorruptCommit`) for one that is no text.
-    Spec: "Generated Columns"
     """
     expression = field.metadata.get(EXPRESSION)
     if not isinstance(expression, str):
@@ -74,10 +68,7 @@ def expression_of(field: StructField) -> str:
 
 
 def generated_from(schema: StructType, path: Sequence[str]) -> Mapping[str, str]:
-    """Return the generated columns whose expressions may name a column, with the expressions.
-
-    Spec: "Generated Columns"
-    """
+    """Return the generated columns whose expressions may name a column, with the expressions."""
     expressions = {field.name: expression_of(field) for field in schema if is_generated(field)}
     return {name: text for name, text in expressions.items() if names_column(text, path, schema)}
 
@@ -86,7 +77,6 @@ def check_generated(schema: StructType) -> None:
     """Refuse generated columns that no writer can compute.
 
     Raises: InvalidRequest, naming the column.
-    Spec: "Generated Columns"
     """
     generated = [field for field in schema if is_generated(field)]
     for column in generated:

@@ -3,6 +3,8 @@
 Data files contain the values, so these must be allocated first: a `Lease` is a block of values
 that belongs to one writer. The high-water mark in the table's schema moves when a write commits,
 and only in the direction of the step.
+
+Spec: "Identity Columns"
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,10 +30,7 @@ LONG_MAX: Final = 2**63 - 1
 
 @dataclass(frozen=True)
 class IdentityColumn:
-    """A column with the values `start + k * step`; `mark` is the last one allocated, if any.
-
-    Spec: "Identity Columns"
-    """
+    """A column with the values `start + k * step`; `mark` is the last one allocated, if any."""
 
     column: str
     physical: str
@@ -70,9 +69,8 @@ class IdentityColumn:
 
 @dataclass(frozen=True)
 class Lease:
-    """A block of an identity column's values for one writer: `first`, `first + step`, ... `last`.
-
-    Spec: "Identity Columns"
+    """A block of an identity column's values for one writer: `first`, `first + step`, ...
+    `last`.
     """
 
     column: str
@@ -112,7 +110,6 @@ def identity_columns(metadata: Metadata, protocol: Protocol) -> tuple[IdentityCo
     """Return the identity columns of a table, in order; () without the table feature.
 
     Raises: BrokenLog for a column whose identity metadata is invalid or incomplete.
-    Spec: "Identity Columns"
     """
     if "identityColumns" not in writer_features(protocol):
         return ()
@@ -127,7 +124,6 @@ def identity_of(
     """Return a column's identity metadata, or None for a column that is no identity column.
 
     Raises: BrokenLog for identity metadata that is invalid or incomplete.
-    Spec: "Identity Columns"
     """
     keys = [key for key in (START, STEP, EXPLICIT) if key in field.metadata]
     if not keys:
@@ -151,7 +147,6 @@ def define(field: StructField, start: int, step: int, *, allows_explicit: bool) 
     """Return a column of a table that is to be created, made an identity column.
 
     Raises: InvalidRequest for a column or numbers that do not allow it.
-    Spec: "Identity Columns"
     """
     column = f"identity column {dotted((field.name,))!r}"
     if field.kind != LONG:
@@ -178,7 +173,6 @@ def check_identities(schema: StructType, partition_columns: Sequence[str]) -> No
     """Refuse identity columns that no writer can fill.
 
     Raises: InvalidRequest, naming the column; as `identity_of`.
-    Spec: "Identity Columns"
     """
     for field in schema:
         identity = identity_of(field)
@@ -197,7 +191,6 @@ def check_alterable(field: StructField) -> None:
     """Refuse a change of an identity column beyond its name, position and comment.
 
     Raises: InvalidRequest.
-    Spec: "Identity Columns"
     """
     if identity_of(field) is not None:
         raise InvalidRequest(
@@ -212,7 +205,6 @@ def lease(column: IdentityColumn, count: int, given_out: Iterable[Lease] = ()) -
 
     Law: two blocks, of which the second knows the first, share no value
     Raises: InvalidRequest for an empty block, and where there are too few values left.
-    Spec: "Identity Columns"
     """
     if count < 1:
         raise InvalidRequest(f"a block of {count} identity values; ask for one at least")
@@ -234,7 +226,6 @@ def raised(column: IdentityColumn, value: int) -> int | None:
     the direction of the step, so that the next value is one of the column's own.
     Law: the returned mark is never behind the old one
     Raises: InvalidRequest for a value beyond which none is left.
-    Spec: "Identity Columns"
     """
     mark = column.mark
     is_repaired = mark is not None and column.is_beyond(column.start, mark)
@@ -250,7 +241,6 @@ def with_marks(metadata: Metadata, values: Mapping[str, Iterable[int]]) -> Metad
     Names of other columns are ignored.
     Law: with_marks(with_marks(m, v), v) == with_marks(m, v)
     Raises: as `raised` and `identity_of`.
-    Spec: "Identity Columns"
     """
     mode = mode_of(metadata)
     schema = parse_schema(metadata.schema_string)
@@ -271,7 +261,6 @@ def with_marks_of(metadata: Metadata, other: Metadata) -> Metadata:
     """Return metadata whose marks are not behind those of another, such as a concurrent write's.
 
     Raises: as `with_marks`.
-    Spec: "Identity Columns"
     """
     schema, mode = parse_schema(other.schema_string), mode_of(other)
     columns = (identity_of(field, mode) for field in schema)
@@ -282,10 +271,7 @@ def with_marks_of(metadata: Metadata, other: Metadata) -> Metadata:
 
 
 def moves_marks_only(before: Metadata, after: Metadata) -> bool:
-    """Return whether two metadata differ in identity marks only, so that readers may go on.
-
-    Spec: "Identity Columns"
-    """
+    """Return whether two metadata differ in identity marks only, so that readers may go on."""
     first, second = (
         metadata.with_(schema_string=_unmarked(metadata)) for metadata in (before, after)
     )

@@ -2,6 +2,8 @@
 
 The log states the constraints. An engine that evaluates SQL enforces them, and attests by hashes
 which ones it enforced. The committer compares these with the table's constraints at commit time.
+
+Spec: "CHECK Constraints"
 """
 
 import hashlib
@@ -61,10 +63,7 @@ class NotNull:
 
 @dataclass(frozen=True)
 class CheckConstraint:
-    """A named SQL expression that must be true for each row; null is not true.
-
-    Spec: "CHECK Constraints"
-    """
+    """A named SQL expression that must be true for each row; null is not true."""
 
     name: str
     expression: str
@@ -181,10 +180,7 @@ def unenforced(required: WriteRequirements, enforced: Collection[str]) -> tuple[
 
 
 def checks(metadata: Metadata) -> tuple[CheckConstraint, ...]:
-    """Return the CHECK constraints of a table, by name.
-
-    Spec: "CHECK Constraints"
-    """
+    """Return the CHECK constraints of a table, by name."""
     constraints = (
         CheckConstraint(key[len(PREFIX) :], text)
         for key, text in metadata.configuration.items()
@@ -198,7 +194,6 @@ def add_check(metadata: Metadata, name: str, expression: str) -> Metadata:
 
     The caller ensures in the same commit that all existing rows satisfy it.
     Raises: InvalidRequest for a name that is taken or reserved, and an empty expression.
-    Spec: "CHECK Constraints"
     """
     if not name or name.upper() == RESERVED_NAME:
         raise InvalidRequest(
@@ -225,7 +220,6 @@ def drop_check(metadata: Metadata, name: str, *, if_exists: bool = False) -> Met
 
     Law: drop_check(add_check(m, n, e), n) == m
     Raises: InvalidRequest for a constraint that does not exist, unless `if_exists` is set.
-    Spec: "CHECK Constraints"
     """
     key = f"{PREFIX}{name}".lower()
     kept = {
@@ -245,9 +239,8 @@ def drop_check(metadata: Metadata, name: str, *, if_exists: bool = False) -> Met
 def constraints_on(
     metadata: Metadata, schema: StructType, path: Sequence[str]
 ) -> Mapping[str, str]:
-    """Return the CHECK constraints and invariants that may name a column, with their expressions.
-
-    Spec: "CHECK Constraints"
+    """Return the CHECK constraints and invariants that may name a column, with their
+    expressions.
     """
     by_name = {check.name: check.expression for check in checks(metadata)}
     for field_path, field in field_paths(schema):

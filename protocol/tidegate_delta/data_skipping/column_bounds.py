@@ -2,6 +2,8 @@
 
 Statistics come from many writers, so a bound is used only if it can't mislead: one that is
 missing, of another type or possibly rounded is widened or dropped.
+
+Spec: "Per-file Statistics"
 """
 
 import json
@@ -44,7 +46,6 @@ class Bounds(NamedTuple):
 
     `lower` and `upper` are None where the bound is unknown. `may_be_null` and `may_hold_value` are
     true unless the file is known to have no null, or only nulls.
-    Spec: "Per-file Statistics"
     """
 
     lower: Any
@@ -87,7 +88,6 @@ def parsed(text: str | None, *, exact_numbers: bool) -> Mapping[str, Any]:
     """Return the statistics of a file as plain JSON, empty where they are missing or invalid.
 
     With `exact_numbers`, numbers with a point become decimals.
-    Spec: "Per-file Statistics"
     """
     if not text:
         return {}
@@ -99,10 +99,7 @@ def parsed(text: str | None, *, exact_numbers: bool) -> Mapping[str, Any]:
 
 
 def of_column(statistics: Mapping[str, Any], path: tuple[str, ...], kind: DataType) -> Bounds:
-    """Return a column's bounds from the statistics of a file.
-
-    Spec: "Per-file Statistics"
-    """
+    """Return a column's bounds from the statistics of a file."""
     nulls = whole(value_at(statistics.get("nullCount"), path))
     return Bounds(
         _lower(value_at(statistics.get("minValues"), path), kind),
@@ -139,10 +136,7 @@ _EMPTY: Final = Bounds("", "", may_be_null=True, may_hold_value=True)
 
 
 def value_at(tree: Any, path: tuple[str, ...]) -> Any:
-    """Return the value at a path in nested JSON objects, or None.
-
-    Spec: "Per-file Statistics"
-    """
+    """Return the value at a path in nested JSON objects, or None."""
     for name in path:
         if not isinstance(tree, dict):
             return None
@@ -151,18 +145,12 @@ def value_at(tree: Any, path: tuple[str, ...]) -> Any:
 
 
 def whole(value: Any) -> int | None:
-    """Return a count, or None for any other value, including one past a long.
-
-    Spec: "Per-file Statistics"
-    """
+    """Return a count, or None for any other value, including one past a long."""
     return value if type(value) is int and 0 <= value <= LONG_MAX else None
 
 
 def count_problem(statistics: Mapping[str, Any]) -> str | None:
-    """Return the name of a count in a file's statistics that no reader can hold, or None.
-
-    Spec: "Per-file Statistics"
-    """
+    """Return the name of a count in a file's statistics that no reader can hold, or None."""
     if not is_long(statistics.get("numRecords")):
         return "have a numRecords past 2^63 - 1"
     waiting: list[tuple[tuple[str, ...], Any]] = [((), statistics.get("nullCount"))]
@@ -207,10 +195,7 @@ def _upper_string(text: str) -> str:
 
 
 def typed(value: Any, kind: DataType) -> Any:
-    """Return a bound as a Python value, or None where it is not of its column's type.
-
-    Spec: "Per-file Statistics"
-    """
+    """Return a bound as a Python value, or None where it is not of its column's type."""
     if kind == STRING:
         return value if isinstance(value, str) and is_text(value) else None
     if isinstance(kind, DecimalType):

@@ -3,6 +3,8 @@
 A file is ruled out only where no row of it can match. Bounds from statistics are never taken as
 exact values: they may be wide, truncated, rounded, missing, or ignore NaN. The bounds of a column
 in a file are computed once for all predicates.
+
+Spec: "Per-file Statistics"
 """
 
 from bisect import bisect_left
@@ -76,7 +78,6 @@ class FileTests:
     """Tests of files of one table, under one metadata.
 
     Law: a file that holds a matching row passes
-    Spec: "Per-file Statistics"
     """
 
     def __init__(self, metadata: Metadata) -> None:
@@ -87,10 +88,7 @@ class FileTests:
         self._bounds: dict[tuple[tuple[str, ...], bool, bool], _BoundsOfTexts] = {}
 
     def of(self, predicate: Predicate) -> FileTest:
-        """Return the test whether a row of a file may match a predicate.
-
-        Spec: "Per-file Statistics"
-        """
+        """Return the test whether a row of a file may match a predicate."""
         exact = self._may_be_exact and any(
             isinstance(column.kind, DecimalType)
             for path in paths_of(predicate)
@@ -107,7 +105,6 @@ class FileTests:
 
         It does not test the partitions again.
         Law: where it is false, `of` is false
-        Spec: "Per-file Statistics"
         """
         if predicate["op"] != "and":
             return self.of(predicate)
@@ -115,10 +112,7 @@ class FileTests:
         return self.of({"op": "and", "args": left})
 
     def column(self, path: tuple[str, ...]) -> NamedColumn | None:
-        """Return the column of a path, or None where it can't be resolved unambiguously.
-
-        Spec: "Per-file Statistics"
-        """
+        """Return the column of a path, or None where it can't be resolved unambiguously."""
         return resolved(self._schema, path, self._mode)
 
     def is_of_partition(self, path: tuple[str, ...]) -> bool:
@@ -163,7 +157,6 @@ def tree_test(
     """Return the test of a predicate, or of its negation, from the tests of its leaves.
 
     `leaf` gets a leaf and whether it is negated. What the grammar can't express passes.
-    Spec: "Per-file Statistics"
     """
     op = node["op"]
     if op in LEAVES:
@@ -247,7 +240,6 @@ def bounds_test(
     """Return the test of a leaf, or of its negation, for the `comparable` bounds of its column.
 
     `is_exact` says that bounds that are equal are the value, as those of a partition column.
-    Spec: "Per-file Statistics"
     """
     op = node["op"]
     if op in ("is_null", "is_not_null"):

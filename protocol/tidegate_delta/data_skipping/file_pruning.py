@@ -5,6 +5,8 @@ A fast first pass of data skipping over very many files, with Arrow columns.
 Arrow parses only the statistics of the predicate's columns, for all files at once. The pass is
 coarse: bounds that need interpretation (truncated, rounded, or of another type than their column)
 keep a file, which is then checked individually. Integers and dates need no interpretation.
+
+Spec: "Per-file Statistics"
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -81,7 +83,6 @@ def left_in(predicate: Predicate, files: pa.Table, columns: StatsColumns) -> pa.
 
     Law: a file that holds a matching row is never left out
     Shape: `files` has ADD_SCHEMA, perhaps with `stats_parsed`.
-    Spec: "Per-file Statistics"
     """
     if files.num_rows < ROWS_MIN:
         return None
@@ -100,7 +101,6 @@ def is_exact_bound(predicate: Predicate, columns: StatsColumns) -> bool:
     """Return whether the result of `left_in`, if it has one, is final.
 
     Law: for such a predicate, every check of a file by its statistics has the same result
-    Spec: "Per-file Statistics"
     """
     test = _test(predicate, _plain(columns), negated=False)
     return test is not None and test.is_final
@@ -271,7 +271,6 @@ def read_texts(stats: pa.StringArray, shape: pa.Schema) -> pa.Table:
     """Return JSON statistics as columns of a shape, a schema with the one struct `stats`.
 
     Raises: pa.ArrowInvalid for a text that is no object, or a value of another type.
-    Spec: "Per-file Statistics"
     """
     # Wrapped in an object, each text is one value or an error: it can't become no row, or two.
     lines = pc.binary_join_element_wise('{"stats":', pc.fill_null(stats, "{}"), "}\n", "")
@@ -302,7 +301,6 @@ def prune(predicate: Predicate, files: pa.Table, metadata: Metadata) -> pa.Table
 
     Law: a file that holds a matching row is never left out
     Shape: `files` has ADD_SCHEMA; column names match in any case.
-    Spec: "Per-file Statistics"
     """
     tests = FileTests(metadata)
     test = tests.of(predicate)

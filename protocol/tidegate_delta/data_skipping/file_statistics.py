@@ -2,6 +2,8 @@
 
 Values that JSON can't represent (NaN, infinities, years past 9999) give no bound rather than a
 wrong one.
+
+Spec: "Per-file Statistics"
 """
 
 from collections.abc import Iterable, Sequence
@@ -52,7 +54,6 @@ def compute(
     first `columns_max` leaf columns get statistics (all, where it is negative), or else those at
     or below the paths `named`. String bounds have at most `prefix_units` UTF-16 units.
     Law: every value of a column lies between its minValues and its maxValues.
-    Spec: "Per-file Statistics"
     """
     present = StructType(tuple(field for field in schema.fields if field.name in rows.schema.names))
     low: dict[str, Any] = {}
@@ -77,10 +78,7 @@ def compute(
 
 
 def truncated_minimum(text: str, prefix_units: int = PREFIX_UNITS) -> str | None:
-    """Return the prefix of a string as its lower bound, or None where the prefix is empty.
-
-    Spec: "Per-file Statistics"
-    """
+    """Return the prefix of a string as its lower bound, or None where the prefix is empty."""
     return text[: _prefix_length(text, prefix_units)] if prefix_units > 0 else None
 
 
@@ -88,7 +86,6 @@ def truncated_maximum(text: str, prefix_units: int = PREFIX_UNITS) -> str | None
     """Return a short string that is not less than this one, or None where there is none.
 
     Law: truncated_maximum(t) is None or truncated_maximum(t) >= t
-    Spec: "Per-file Statistics"
     """
     if prefix_units <= 0:
         return None
@@ -107,9 +104,8 @@ def truncated_maximum(text: str, prefix_units: int = PREFIX_UNITS) -> str | None
 def chosen(
     schema: StructType, columns_max: int, named: Iterable[FieldPath] | None
 ) -> Sequence[FieldPath]:
-    """Return the paths of the leaf columns that get statistics; the schema has data columns only.
-
-    Spec: "Per-file Statistics"
+    """Return the paths of the leaf columns that get statistics; the schema has data columns
+    only.
     """
     paths = list(leaves(schema))
     if named is not None:

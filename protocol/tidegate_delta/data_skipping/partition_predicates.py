@@ -2,6 +2,8 @@
 
 `row_predicates` evaluates predicates on rows, and `file_pruning` on statistics. Their main
 functions are re-exported here, so that a caller needs one import.
+
+Spec: "Partition Value Serialization"
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -48,7 +50,6 @@ def may_match_partition(
     delta-spark: a file with one matches as either. A timestamp that does not state its time zone
     matches in any zone, because each engine uses that of its session.
     Raises: ValueError for a partition value that is not of its column's type.
-    Spec: "Partition Value Serialization"
     """
     return partition_test(predicate, schema, partition_columns)(partition_values)
 
@@ -56,10 +57,7 @@ def may_match_partition(
 def partition_test(
     predicate: Predicate, schema: StructType, partition_columns: Sequence[str]
 ) -> Callable[[Mapping[str, str | None]], bool]:
-    """Return `may_match_partition` as a function for many files and one predicate.
-
-    Spec: "Partition Value Serialization"
-    """
+    """Return `may_match_partition` as a function for many files and one predicate."""
     if not partition_columns:
         return lambda values: True
     kinds = _kinds(schema, partition_columns)
@@ -82,10 +80,7 @@ def _bounds(text: str | None, kind: DataType) -> Bounds:
 
 
 def about_partitions(predicate: Predicate, partition_columns: Sequence[str]) -> Sequence[Predicate]:
-    """Return the conjuncts of a predicate that partition values alone decide.
-
-    Spec: "Partition Value Serialization"
-    """
+    """Return the conjuncts of a predicate that partition values alone decide."""
     names = {name.lower() for name in partition_columns}
     return [part for part in conjuncts(predicate) if _is_about(part, names)]
 

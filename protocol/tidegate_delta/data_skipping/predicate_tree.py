@@ -16,6 +16,8 @@ dates and timestamps as in the log's partition values; binary in base64.
 Resolve a predicate's columns to their physical names and types.
 
 Validate predicates from other processes before they are evaluated.
+
+Spec: "Per-file Statistics"
 """
 
 import base64
@@ -70,53 +72,35 @@ _SINGLE: Final = struct.Struct("<f")
 
 
 def conjuncts(predicate: Predicate) -> list[Predicate]:
-    """Return the conjuncts of a predicate; nested ANDs are flattened.
-
-    Spec: "Per-file Statistics"
-    """
+    """Return the conjuncts of a predicate; nested ANDs are flattened."""
     if predicate["op"] != "and":
         return [predicate]
     return [part for arg in predicate["args"] for part in conjuncts(arg)]
 
 
 def columns_of(predicate: Predicate) -> frozenset[str]:
-    """Return the names of the top-level columns that a predicate refers to.
-
-    Spec: "Per-file Statistics"
-    """
+    """Return the names of the top-level columns that a predicate refers to."""
     return frozenset(path[0] for path in paths_of(predicate))
 
 
 def paths_of(predicate: Predicate) -> frozenset[tuple[str, ...]]:
-    """Return the paths of the columns that a predicate refers to.
-
-    Spec: "Per-file Statistics"
-    """
+    """Return the paths of the columns that a predicate refers to."""
     return frozenset(_paths(predicate))
 
 
 def holds_opaque(predicate: Predicate) -> bool:
-    """Return whether a node or anything below it is opaque.
-
-    Spec: "Per-file Statistics"
-    """
+    """Return whether a node or anything below it is opaque."""
     return predicate["op"] == "opaque" or any(holds_opaque(arg) for arg in children(predicate))
 
 
 def size_of(predicate: Predicate) -> int:
-    """Return the number of nodes and listed values in a predicate.
-
-    Spec: "Per-file Statistics"
-    """
+    """Return the number of nodes and listed values in a predicate."""
     below = sum(size_of(arg) for arg in children(predicate))
     return 1 + below + (len(predicate["values"]) if predicate["op"] == "in" else 0)
 
 
 def weight_of(predicate: Predicate) -> int:
-    """Return the number of tests that a predicate makes of a file; a list of values is one.
-
-    Spec: "Per-file Statistics"
-    """
+    """Return the number of tests that a predicate makes of a file; a list of values is one."""
     if predicate["op"] == "or":
         return sum(map(weight_of, in_lists(predicate["args"])))
     return sum(map(weight_of, children(predicate))) or 1
@@ -126,7 +110,6 @@ def in_lists(args: Sequence[Predicate]) -> Sequence[Predicate]:
     """Return the parts of an OR, with equalities of a column merged into one list of values.
 
     Law: or(in_lists(args)) is true of the same rows as or(args)
-    Spec: "Per-file Statistics"
     """
     lists: dict[tuple[tuple[str, ...], str], list[Any]] = {}
     others: list[Predicate] = []
@@ -148,7 +131,6 @@ def children(predicate: Predicate) -> Sequence[Predicate]:
     """Return the direct child nodes of a node.
 
     Raises: ValueError for an operator that the grammar lacks.
-    Spec: "Per-file Statistics"
     """
     match predicate["op"]:
         case "and" | "or":
@@ -164,10 +146,7 @@ def children(predicate: Predicate) -> Sequence[Predicate]:
 
 
 def path_of(leaf: Predicate) -> tuple[str, ...]:
-    """Return the column of a comparison, as a path.
-
-    Spec: "Per-file Statistics"
-    """
+    """Return the column of a comparison, as a path."""
     return _path(leaf["column"])
 
 
@@ -335,10 +314,7 @@ class NamedColumn:
 def resolved(
     schema: StructType, path: tuple[str, ...], mode: ColumnMappingMode
 ) -> NamedColumn | None:
-    """Return the column of a path, or None where it can't be resolved unambiguously.
-
-    Spec: "Per-file Statistics"
-    """
+    """Return the column of a path, or None where it can't be resolved unambiguously."""
     names: list[str] = []
     kind: DataType = schema
     was_widened = False
@@ -382,10 +358,7 @@ LIMITS: Mapping[str, int] = {"byte": 1 << 7, "short": 1 << 15, "integer": 1 << 3
 
 
 class PredicateFault(NamedTuple):
-    """The place of an invalid predicate and what is wrong: its grammar, or only its size.
-
-    Spec: "Per-file Statistics"
-    """
+    """The place of an invalid predicate and what is wrong: its grammar, or only its size."""
 
     place: int
     what: str
@@ -396,7 +369,6 @@ def predicate_problem(predicates: Sequence[Any], nodes_max: int) -> PredicateFau
     """Return the first fault of some predicates, or None.
 
     `nodes_max` bounds the nodes and values of all predicates together.
-    Spec: "Per-file Statistics"
     """
     left = nodes_max
     for index, predicate in enumerate(predicates):

@@ -2,6 +2,8 @@
 
 Comparisons are Spark's: NaN equals NaN and is greater than every other number, 0.0 equals -0.0,
 strings and binary compare by their bytes.
+
+Spec: "Per-file Statistics"
 """
 
 from collections.abc import Callable, Mapping
@@ -41,7 +43,6 @@ def evaluate(predicate: Predicate, rows: pa.Table) -> pa.ChunkedArray:
 
     A column is found by its exact name, else by the only name that differs in case.
     Raises: InvalidRequest for a missing column; UnsupportedFeature for an opaque node.
-    Spec: "Per-file Statistics"
     """
     return _evaluate(predicate, rows)
 

@@ -1,6 +1,8 @@
 """Check the ids and physical names of mapped columns, and changes of the mapping mode.
 
 The assignment of ids and names is in `schema.column_mapping_assignment`.
+
+Spec: "Writer Requirements for Column Mapping"
 """
 
 from collections import Counter
@@ -33,10 +35,7 @@ _ALLOWED: Final = frozenset(
 
 
 def mapping_flaws(definition: Definition) -> Iterator[Flaw]:
-    """Yield missing and duplicate ids and physical names, and a missing or too low maximum id.
-
-    Spec: "Writer Requirements for Column Mapping"
-    """
+    """Yield missing and duplicate ids and physical names, and a missing or too low maximum id."""
     mode = mode_of(definition.metadata)
     if mode is ColumnMappingMode.NONE:
         return
@@ -60,7 +59,6 @@ def mapping_change_flaws(before: Definition, after: Definition) -> Iterator[Flaw
     """Yield invalid changes of the column mapping.
 
     Mapping by name may be turned on later, and turned off when all files are rewritten.
-    Spec: "Writer Requirements for Column Mapping"
     """
     old, new = mode_of(before.metadata), mode_of(after.metadata)
     if old is not new and (old, new) not in _ALLOWED:

@@ -1,4 +1,7 @@
-"""A table's definition (metaData and protocol), and the flaws that checks find in it."""
+"""A table's definition (metaData and protocol), and the flaws that checks find in it.
+
+Spec: "Change Metadata"
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,10 +14,7 @@ from tidegate_delta.schema.types import StructType, parse_schema
 
 
 class Definition(NamedTuple):
-    """A table's metaData and protocol.
-
-    Spec: "Change Metadata"
-    """
+    """A table's metaData and protocol."""
 
     metadata: Metadata
     protocol: Protocol
@@ -63,8 +63,5 @@ def refuse(flaws: Iterable[Flaw], table: str) -> None:
 
 
 def configured(key: str) -> str:
-    """Return the name of a property as flaws write it.
-
-    Spec: "Change Metadata"
-    """
+    """Return the name of a property as flaws write it."""
     return f"metaData.configuration.{key}"

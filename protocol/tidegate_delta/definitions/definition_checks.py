@@ -5,6 +5,8 @@
 that are also read as Iceberg or Hudi in `iceberg_compat`.
 
 Check the columns for which a table's properties request statistics.
+
+Spec: "Supported Features"
 """
 
 from collections import Counter
@@ -234,10 +236,7 @@ def instructions_gone(definition: Definition) -> Iterator[Flaw]:
 
 
 def lists_agree(definition: Definition) -> Iterator[Flaw]:
-    """Yield each feature that is missing from one of the protocol's lists.
-
-    Spec: "Supported Features"
-    """
+    """Yield each feature that is missing from one of the protocol's lists."""
     reading = frozenset(definition.protocol.reader_features or ())
     writing = frozenset(definition.protocol.writer_features or ())
     for name in sorted(reading - writing):
@@ -284,10 +283,7 @@ def features_listed(definition: Definition) -> Iterator[Flaw]:
 
 
 def needs_met(definition: Definition) -> Iterator[Flaw]:
-    """Yield each feature that a supported one needs and the protocol does not support.
-
-    Spec: "Supported Features"
-    """
+    """Yield each feature that a supported one needs and the protocol does not support."""
     for name in sorted(definition.supported & FEATURES.keys()):
         for needed in FEATURES[name].needs:
             if needed not in definition.supported:

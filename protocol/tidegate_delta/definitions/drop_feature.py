@@ -6,6 +6,8 @@ the checkpoints below the drop. Each precondition is a value; what remains in fi
 counted by the caller and passed as `FeatureRemains`.
 
 The traces of a feature in a table: in its metadata, its files and its log.
+
+Spec: "Supported Features"
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -48,7 +50,6 @@ class FeatureRemains:
     `history_uses`: a reachable version before this one holds an action that can be understood
     only with the feature.
     `oldest_version` is the oldest that can still be read, with its checkpoint.
-    Spec: "Supported Features"
     """
 
     deletion_vectors: int = 0
@@ -67,10 +68,7 @@ TraceRule = Callable[[Definition, FeatureRemains], Iterator[Trace]]
 
 
 def traces(name: str, definition: Definition, remains: FeatureRemains) -> Iterator[Trace]:
-    """Yield the traces of a feature in the newest version of a table.
-
-    Spec: "Supported Features"
-    """
+    """Yield the traces of a feature in the newest version of a table."""
     rule = _RULES.get(name)
     if rule is not None:
         yield from rule(definition, remains)
@@ -223,20 +221,14 @@ DOMAINS_GONE: Final[Mapping[str, tuple[str, ...]]] = {"rowTracking": ("delta.row
 
 @dataclass(frozen=True)
 class Drop:
-    """A feature to be dropped, and whether its history is truncated rather than protected.
-
-    Spec: "Supported Features"
-    """
+    """A feature to be dropped, and whether its history is truncated rather than protected."""
 
     name: str
     truncates_history: bool = False
 
 
 def drop_flaws(drop: Drop, definition: Definition, remains: FeatureRemains) -> tuple[Flaw, ...]:
-    """Return every flaw that prevents the drop of a feature.
-
-    Spec: "Supported Features"
-    """
+    """Return every flaw that prevents the drop of a feature."""
     refused = tuple(_not_to_be_dropped(drop, definition))
     if refused:
         return refused
@@ -260,7 +252,6 @@ def dropped(drop: Drop, definition: Definition, version: int) -> Definition:
     """Return the definition that the dropping commit writes at a version of the table.
 
     Law: dropped(...).supported == one.supported - {name}, and the protection where it is needed
-    Spec: "Supported Features"
     """
     protected = FEATURES[drop.name].leaves_traces and not drop.truncates_history
     base = with_features(definition.protocol, (PROTECTION,)) if protected else definition.protocol
@@ -343,10 +334,7 @@ def _used(name: str, definition: Definition, remains: FeatureRemains) -> Iterato
 
 
 def dependents(name: str, protocol: Protocol) -> tuple[str, ...]:
-    """Return the features of a protocol that need another one, by name.
-
-    Spec: "Supported Features"
-    """
+    """Return the features of a protocol that need another one, by name."""
     return tuple(
         sorted(
             feature
@@ -357,10 +345,7 @@ def dependents(name: str, protocol: Protocol) -> tuple[str, ...]:
 
 
 def leaves_trace(name: str, action: Action) -> bool:
-    """Return whether an action of an old version can be understood only with a feature.
-
-    Spec: "Supported Features"
-    """
+    """Return whether an action of an old version can be understood only with a feature."""
     match name, action:
         case "columnMapping", Metadata():
             return uses_column_mapping(action, parse_schema(action.schema_string))

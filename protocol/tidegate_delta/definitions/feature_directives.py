@@ -2,6 +2,8 @@
 
 `delta.feature.NAME`, `delta.minReaderVersion`, `delta.minWriterVersion` and
 `delta.ignoreProtocolDefaults` change the protocol and are removed from the configuration.
+
+Spec: "Table Features for New and Existing Tables"
 """
 
 import re
@@ -38,7 +40,6 @@ class FeatureDirectives:
     """The protocol changes that a configuration asks for.
 
     `ignores_defaults`: a new table starts without features, not with the legacy defaults.
-    Spec: "Table Features for New and Existing Tables"
     """
 
     features: frozenset[str] = frozenset()
@@ -48,10 +49,7 @@ class FeatureDirectives:
 
 
 def is_directive(key: str) -> bool:
-    """Return whether a property is a directive, in any case of letters.
-
-    Spec: "Table Features for New and Existing Tables"
-    """
+    """Return whether a property is a directive, in any case of letters."""
     name = key.lower()
     return name.startswith(FEATURE_PREFIX) or _KEYS.get(name) in INSTRUCTIONS
 
@@ -79,10 +77,7 @@ def canonical_keys(configuration: Mapping[str, str]) -> dict[str, str]:
 def read_directives(
     configuration: Mapping[str, str],
 ) -> tuple[FeatureDirectives, tuple[Flaw, ...]]:
-    """Return the directives of a configuration, and the flaws in them.
-
-    Spec: "Table Features for New and Existing Tables"
-    """
+    """Return the directives of a configuration, and the flaws in them."""
     features: set[str] = set()
     versions: dict[str, int] = {}
     flaws: list[Flaw] = []

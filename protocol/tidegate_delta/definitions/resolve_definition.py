@@ -3,6 +3,8 @@
 A writer proposes metadata, perhaps with directives among its properties, and perhaps a protocol.
 The resolved definition is what gets committed: directives are applied and removed, features that
 the metadata uses are listed with all that they need, and properties that they need are set.
+
+Spec: "Table Features for New and Existing Tables"
 """
 
 from dataclasses import dataclass
@@ -52,7 +54,6 @@ class ResolvedDefinition:
     """The definition that a table gets, and the flaws in the request.
 
     Law: the configuration holds no directive
-    Spec: "Table Features for New and Existing Tables"
     """
 
     definition: Definition
@@ -67,7 +68,6 @@ def resolve_definition(
     `before` is None for a table that is created. A proposed protocol is kept unchanged if it
     supports everything that is needed.
     Raises: as `parse_schema`.
-    Spec: "Table Features for New and Existing Tables"
     """
     directives, flaws = read_directives(metadata.configuration)
     kept = canonical_keys(without_instructions(metadata.configuration))
@@ -91,7 +91,6 @@ def define_new(metadata: Metadata) -> Definition:
 
     Raises: InvalidRequest for flaws, with delta-spark's error class; UnsupportedFeature for
     metadata that uses, or asks for, a feature we don't write.
-    Spec: "Table Features for New and Existing Tables"
     """
     resolved = resolve_definition(None, metadata)
     definition = resolved.definition

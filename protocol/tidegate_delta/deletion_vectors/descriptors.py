@@ -3,6 +3,8 @@
 Malformed bytes raise a ValueError that describes the fault; the caller adds the table and the file.
 
 Z85: encodes four bytes as five characters, none of which JSON has to escape.
+
+Spec: "Deletion Vector Descriptor Schema"
 """
 
 import struct
@@ -34,7 +36,6 @@ def z85_encode(content: bytes) -> str:
     """Return bytes as text; zeros are appended to fill the last word of four bytes.
 
     Law: decode(encode(b))[: len(b)] == b
-    Spec: "Deletion Vector Descriptor Schema"
     """
     padded = content + bytes(-len(content) % 4)
     words = struct.unpack(f">{len(padded) // 4}I", padded)
@@ -45,7 +46,6 @@ def z85_decode(text: str) -> bytes:
     """Return the bytes of a text, padding included.
 
     Raises: ValueError, for another length or character, or a word past 32 bits.
-    Spec: "Deletion Vector Descriptor Schema"
     """
     if len(text) % 5:
         raise ValueError(f"{len(text)} characters are not whole words of five")
@@ -90,10 +90,7 @@ EVERY_ROW: Final = RowChoice()
 
 
 def is_inline(vector: DeletionVector) -> bool:
-    """Return whether a vector's rows are in the descriptor itself.
-
-    Spec: "Deletion Vector Descriptor Schema"
-    """
+    """Return whether a vector's rows are in the descriptor itself."""
     return vector.storage_type == INLINE or vector.cardinality == 0
 
 
@@ -101,7 +98,6 @@ def inline_rows(vector: DeletionVector) -> Bitmap:
     """Return the rows of an inline vector, or of any vector that deletes none.
 
     Raises: ValueError.
-    Spec: "Deletion Vector Descriptor Schema"
     """
     if vector.cardinality == 0:
         return Bitmap()
@@ -161,7 +157,6 @@ def inline(rows: Bitmap) -> DeletionVector:
     """Return an inline descriptor of a set of rows.
 
     Law: inline_rows(inline(rows)) == rows
-    Spec: "Deletion Vector Descriptor Schema"
     """
     content = roaring_bitmap.encode(rows)
     return DeletionVector(
@@ -210,7 +205,6 @@ def placed(
     Sets of up to `inline_bytes_max` bytes become inline descriptors; the others go into one file,
     returned as its path below the table root and its bytes. `file` is a new UUID that names it.
     Raises: as `in_file`.
-    Spec: "Deletion Vector Descriptor Schema"
     """
     is_small = [len(roaring_bitmap.encode(rows)) <= inline_bytes_max for rows in sets]
     large = [rows for rows, small in zip(sets, is_small, strict=True) if not small]

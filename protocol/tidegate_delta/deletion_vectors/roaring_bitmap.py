@@ -6,6 +6,8 @@ its first releases can be read too. All numbers are little-endian.
 Blocks of 65,536 positions as roaring containers: the smallest of an array, a bitmap and runs.
 
 A container holds its serialized bytes. Set operations work on plain bits, a block at a time.
+
+Spec: "Deletion Vector Format"
 """
 
 import struct
@@ -35,10 +37,7 @@ _FEW: Final = 64
 
 
 class ContainerKind(Enum):
-    """The encoding of a container's positions.
-
-    Spec: "Deletion Vector Format"
-    """
+    """The encoding of a container's positions."""
 
     ARRAY = "array"
     BITMAP = "bitmap"
@@ -51,7 +50,6 @@ class Container:
 
     `content` is its serialized form, without the number of runs.
     Law: equal sets are equal containers, however they were made
-    Spec: "Deletion Vector Format"
     """
 
     kind: ContainerKind
@@ -113,9 +111,8 @@ class Container:
 
 
 def least_kind(cardinality: int, runs: int) -> ContainerKind:
-    """Return the smallest encoding for this many positions and runs, as Java's library chooses it.
-
-    Spec: "Deletion Vector Format"
+    """Return the smallest encoding for this many positions and runs, as Java's library
+    chooses it.
     """
     kind, size = ContainerKind.ARRAY, 2 * cardinality
     if cardinality > ARRAY_MAX:
@@ -124,10 +121,7 @@ def least_kind(cardinality: int, runs: int) -> ContainerKind:
 
 
 def container_of_bits(bits: bytes) -> Container | None:
-    """Return the container of a block's bits, or None where no bit is set.
-
-    Spec: "Deletion Vector Format"
-    """
+    """Return the container of a block's bits, or None where no bit is set."""
     number = int.from_bytes(bits, "little")
     cardinality = number.bit_count()
     if not cardinality:
@@ -147,10 +141,7 @@ def container_of_bits(bits: bytes) -> Container | None:
 
 
 def container_of_positions(positions: list[int]) -> Container:
-    """Return the container of ascending positions; there must be at least one.
-
-    Spec: "Deletion Vector Format"
-    """
+    """Return the container of ascending positions; there must be at least one."""
     following = sum(map(eq, positions[1:], map(_NEXT, positions)))
     if least_kind(len(positions), len(positions) - following) is ContainerKind.ARRAY:
         return Container(ContainerKind.ARRAY, len(positions), _packed(positions))
@@ -163,7 +154,6 @@ def read_container(kind: ContainerKind, cardinality: int, content: bytes) -> Con
     """Return a container read from a file, converted to the smallest encoding.
 
     Raises: ValueError where its content contradicts itself or the cardinality.
-    Spec: "Deletion Vector Format"
     """
     if kind is ContainerKind.ARRAY:
         positions = list(_words(content))
@@ -257,7 +247,6 @@ class Bitmap:
     Law: bitmaps are equal if and only if they hold the same rows
     Shape: `blocks` maps the number of a block of 65,536 positions to its positions in the set, in
     ascending order; a block without any is absent.
-    Spec: "Deletion Vector Format"
     """
 
     blocks: Mapping[int, Container] = field(default_factory=dict)
@@ -305,10 +294,7 @@ class Bitmap:
         return all(self.blocks[block].is_apart_from(other.blocks[block]) for block in shared)
 
     def bits(self, block: int) -> bytes:
-        """Return a block as 8,192 bytes with a bit for each row, the lowest first.
-
-        Spec: "Deletion Vector Format"
-        """
+        """Return a block as 8,192 bytes with a bit for each row, the lowest first."""
         container = self.blocks.get(block)
         return NO_BITS if container is None else container.bits
 
@@ -317,7 +303,6 @@ def of_rows(rows: Iterable[int]) -> Bitmap:
     """Return the set of the given rows, which may be in any order.
 
     Raises: ValueError, for a number that is no row position.
-    Spec: "Deletion Vector Format"
     """
     ascending = sorted(set(rows))
     if ascending and (ascending[0] < 0 or ascending[-1] >> 63):
@@ -332,10 +317,7 @@ def of_rows(rows: Iterable[int]) -> Bitmap:
 
 
 def of_mask(mask: pa.BooleanArray) -> Bitmap:
-    """Return the set of the rows at which a mask is true; null counts as false.
-
-    Spec: "Deletion Vector Format"
-    """
+    """Return the set of the rows at which a mask is true; null counts as false."""
     # Values under nulls are arbitrary, and a slice may begin within a byte.
     filled = pc.fill_null(mask, False)
     size = BLOCK * -(-len(filled) // BLOCK)
@@ -356,7 +338,6 @@ def encode(bitmap: Bitmap) -> bytes:
     Empty buckets below the last one are written, as delta-spark does.
     Law: decode(encode(b)) == b
     Raises: ValueError, for more bytes than a descriptor can state, or rows past 2^48.
-    Spec: "Deletion Vector Format"
     """
     buckets: dict[int, dict[int, Container]] = {}
     for block, container in bitmap.blocks.items():
@@ -378,7 +359,6 @@ def decode(content: bytes) -> Bitmap:
     """Return the set in a deletion vector's bytes; bytes after it are ignored.
 
     Raises: ValueError for another magic number, torn or inconsistent bytes, or too many blocks.
-    Spec: "Deletion Vector Format"
     """
     reader = _Reader(content)
     magic = reader.number("<I")

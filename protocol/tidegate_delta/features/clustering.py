@@ -1,6 +1,8 @@
 """Clustered tables: the columns by whose values the rows of files lie near one another.
 
 They stand in a metadata domain, under their physical names.
+
+Spec: "Clustered Table"
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +29,6 @@ def clustering_columns(
     """Return the columns by which a table is clustered, by their names in the table; () for none.
 
     Raises: BrokenLog (`CorruptCommit`), for a domain that names no columns of the table.
-    Spec: "Clustered Table"
     """
     schema, mode = parse_schema(metadata.schema_string), mode_of(metadata)
     try:
@@ -41,7 +42,6 @@ def physical_clustering_columns(domains: Mapping[str, DomainMetadata]) -> tuple[
     """Return the physical paths of the columns by which a table is clustered; () for none.
 
     Raises: as `clustering_columns`.
-    Spec: "Clustered Table"
     """
     domain = domains.get(DOMAIN)
     if domain is None or domain.removed:
@@ -66,7 +66,6 @@ def clustering_domain(metadata: Metadata, columns: Sequence[Sequence[str]]) -> D
 
     Law: clustering_columns(m, {DOMAIN: clustering_domain(m, c)}) == c
     Raises: ValueError for a column that the table lacks.
-    Spec: "Clustered Table"
     """
     schema, mode = parse_schema(metadata.schema_string), mode_of(metadata)
     physical = [physical_path(schema, path, mode) for path in columns]

@@ -5,6 +5,8 @@ metadata uses it. `INACTIVE` means that a feature can be listed without any requ
 the metadata uses it.
 
 Predicates that say whether a table's metadata uses a feature.
+
+Spec: "Supported Features"
 """
 
 from collections.abc import Callable
@@ -145,10 +147,7 @@ def _any_field_has(schema: StructType, key: str) -> bool:
 
 
 class Support(Enum):
-    """How far this release supports a feature.
-
-    Spec: "Supported Features"
-    """
+    """How far this release supports a feature."""
 
     YES = "yes"
     INACTIVE = "while inactive"
@@ -156,10 +155,7 @@ class Support(Enum):
 
 
 class FeatureKind(Enum):
-    """Which clients must support a feature to use a table that lists it.
-
-    Spec: "Supported Features"
-    """
+    """Which clients must support a feature to use a table that lists it."""
 
     WRITER = "writers"
     READER_WRITER = "readers and writers"
@@ -175,8 +171,6 @@ class Trait(Flag):
     FAILS_CONCURRENT: a transaction that read the table before the feature was listed must not be
     committed after, because its writer may not have met the feature's requirements.
     BINDS_ROWS: it sets requirements for rows or their writers once the protocol lists it.
-
-    Spec: "Supported Features"
     """
 
     NOTHING = 0

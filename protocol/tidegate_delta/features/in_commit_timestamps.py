@@ -1,4 +1,7 @@
-"""In-commit timestamps: the next timestamp, and the record of their enablement."""
+"""In-commit timestamps: the next timestamp, and the record of their enablement.
+
+Spec: "Writer Requirements for In-Commit Timestamps"
+"""
 
 from collections.abc import Mapping
 from typing import Final
@@ -19,7 +22,6 @@ def next_timestamp(now_ms: int, last_ms: int) -> int:
 
     Law: next_timestamp(n, m) > m
     Units: ms since the Unix epoch.
-    Spec: "Writer Requirements for In-Commit Timestamps"
     """
     return max(now_ms, last_ms + 1)
 
@@ -41,7 +43,6 @@ def with_enablement(
     the record of an earlier enablement, as a REPLACE does, keeps that record. Before version 0
     there is no metadata.
     Units: `timestamp_ms` in ms since the Unix epoch: the in-commit timestamp of the version.
-    Spec: "Writer Requirements for In-Commit Timestamps"
     """
     if before is None or not in_commit_timestamps_enabled(after):
         return after

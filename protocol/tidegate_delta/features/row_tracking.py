@@ -1,6 +1,8 @@
 """Row tracking: the base row id of a file, and the commit version of its rows.
 
 The high-water mark, the greatest id ever assigned, is stored in its own metadata domain.
+
+Spec: "Row IDs"
 """
 
 from collections.abc import Mapping
@@ -54,7 +56,6 @@ def high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
 
     Raises: BrokenLog (`CorruptCommit`), where the domain exists but its mark can't be read: a
     restart at 0 would assign ids that rows have already.
-    Spec: "Row IDs"
     """
     domain = domains.get(DOMAIN)
     if domain is None or domain.removed:
@@ -71,9 +72,8 @@ def high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
 
 
 def mark_in(domain: DomainMetadata) -> int:
-    """Return the high-water mark in a domain; NO_HIGH_WATER_MARK where it is removed or has none.
-
-    Spec: "Row IDs"
+    """Return the high-water mark in a domain; NO_HIGH_WATER_MARK where it is removed or has
+    none.
     """
     mark = None if domain.removed else _mark(domain)
     return NO_HIGH_WATER_MARK if mark is None else mark
@@ -91,7 +91,6 @@ def mark_domain(mark: int) -> DomainMetadata:
     """Return the domain that holds a high-water mark.
 
     Law: mark_in(mark_domain(n)) == n
-    Spec: "Row IDs"
     """
     return DomainMetadata(domain=DOMAIN, configuration=orjson.dumps({_MARK: mark}).decode())
 

@@ -5,6 +5,8 @@ features it needs; `protocol_versions.LEGACY` says which versions imply it. `doc
 generated from it.
 
 Protocols from features: the lowest one for a table's metadata, and upgrades and downgrades.
+
+Spec: "Supported Features"
 """
 
 from collections.abc import Iterable, Mapping
@@ -253,7 +255,6 @@ def closure(names: Iterable[str]) -> frozenset[str]:
     """Return features and all that they need, directly or not.
 
     Law: closure(closure(n)) == closure(n)
-    Spec: "Supported Features"
     """
     closed, waiting = set[str](), list(names)
     while waiting:
@@ -383,7 +384,6 @@ def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
     """Return a protocol with more features and all that they need; unchanged if it has them.
 
     Law: it supports what the protocol did
-    Spec: "Supported Features"
     """
     supported = supported_features(protocol)
     if closure(names) <= supported:
@@ -392,27 +392,18 @@ def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
 
 
 def without_feature(protocol: Protocol, name: str) -> Protocol:
-    """Return the weakest protocol with the same features except one.
-
-    Spec: "Supported Features"
-    """
+    """Return the weakest protocol with the same features except one."""
     reading = frozenset(denormalised(protocol).reader_features or ()) - {name}
     return weakest(reading, supported_features(protocol) - {name})
 
 
 def added_features(before: Protocol, after: Protocol) -> frozenset[str]:
-    """Return the features that a change of protocol adds.
-
-    Spec: "Supported Features"
-    """
+    """Return the features that a change of protocol adds."""
     return supported_features(after) - supported_features(before)
 
 
 def dropped_features(before: Protocol, after: Protocol) -> frozenset[str]:
-    """Return the features that a change of protocol removes.
-
-    Spec: "Supported Features"
-    """
+    """Return the features that a change of protocol removes."""
     return supported_features(before) - supported_features(after)
 
 
@@ -421,7 +412,6 @@ def interrupting_features(before: Protocol, after: Protocol) -> tuple[str, ...]:
 
     The writers of those may not have met what such a feature requires of every file. Unknown
     features are included, because their requirements are unknown.
-    Spec: "Supported Features"
     """
     return tuple(
         sorted(

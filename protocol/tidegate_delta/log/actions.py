@@ -2,6 +2,8 @@
 
 These objects serve for reading and writing single commits. A table's whole file set uses the
 columns of `snapshots.file_action_columns`: one Python object per live file would not fit.
+
+Spec: "Add File and Remove File"
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,10 +59,7 @@ Kept = Annotated[JsonValue, BeforeValidator(_kept)]
 
 
 class LogicalFile(NamedTuple):
-    """The key of a file in a snapshot: its path as written in the log, and its deletion vector.
-
-    Spec: "Add File and Remove File"
-    """
+    """The key of a file in a snapshot: its path as written in the log, and its deletion vector."""
 
     path: str
     dv_id: str | None = None
@@ -125,10 +124,7 @@ class DeletionVector(Action):
 
 
 class FileAction(Action):
-    """The common part of `add` and `remove`: a path and an optional deletion vector.
-
-    Spec: "Add File and Remove File"
-    """
+    """The common part of `add` and `remove`: a path and an optional deletion vector."""
 
     path: NonEmpty
     data_change: bool
@@ -148,7 +144,6 @@ class Add(FileAction):
     """A data file is added to the table.
 
     Units: `size` in bytes; `modification_time` in ms since the Unix epoch.
-    Spec: "Add File and Remove File"
     """
 
     wire_name: ClassVar[str] = "add"
@@ -163,7 +158,6 @@ class Remove(FileAction):
     """A data file is removed from the table; the row stays as a tombstone until it expires.
 
     Units: `size` in bytes; `deletion_timestamp` in ms since the Unix epoch.
-    Spec: "Add File and Remove File"
     """
 
     wire_name: ClassVar[str] = "remove"

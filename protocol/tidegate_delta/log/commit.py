@@ -1,4 +1,7 @@
-"""A commit: the actions that take a table from version - 1 to version; newline-delimited JSON."""
+"""A commit: the actions that take a table from version - 1 to version; newline-delimited JSON.
+
+Spec: "Delta Log Entries"
+"""
 
 import hashlib
 from collections.abc import Sequence
@@ -32,7 +35,6 @@ class Commit:
     """A version and its actions, in the order of the file.
 
     Law: Commit.decode(c.version, c.encode()) == c
-    Spec: "Delta Log Entries"
     """
 
     version: Version
@@ -110,10 +112,7 @@ class Commit:
 
 
 def sha256(content: bytes) -> str:
-    """Return the SHA-256 of an entry's bytes, in lower-case hexadecimal.
-
-    Spec: "Delta Log Entries"
-    """
+    """Return the SHA-256 of an entry's bytes, in lower-case hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 

@@ -2,6 +2,8 @@
 
 Names are relative to the `_delta_log` folder unless a function says otherwise. Because versions
 are zero-padded, names sort in version order; listing relies on that.
+
+Spec: "File Types"
 """
 
 import re
@@ -31,10 +33,7 @@ _V2 = re.compile(rf"^([0-9]{{20}})\.checkpoint\.({_UUID})\.(json|parquet)\Z")
 
 
 class LogFileKind(StrEnum):
-    """The kind of a file in the log.
-
-    Spec: "File Types"
-    """
+    """The kind of a file in the log."""
 
     COMMIT = "commit"
     CHECKSUM = "checksum"
@@ -46,10 +45,7 @@ class LogFileKind(StrEnum):
 
 @dataclass(frozen=True, order=True)
 class LogFile:
-    """A parsed file name. The file covers the versions `start` to `version`, both included.
-
-    Spec: "File Types"
-    """
+    """A parsed file name. The file covers the versions `start` to `version`, both included."""
 
     version: Version
     kind: LogFileKind
@@ -72,8 +68,6 @@ def parse(name: str) -> LogFile | None:
     """Return the parsed name of a file in `_delta_log`, or None for an unknown name.
 
     A version past 64 bits makes a name unknown.
-
-    Spec: "File Types"
     """
     if name[:20] > _VERSION_MAX:
         return None

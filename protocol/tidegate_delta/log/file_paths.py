@@ -1,6 +1,8 @@
 """File paths: as written in the log, as object keys, and when two paths name the same file.
 
 Which files and folders of a table's root hold no data of the table.
+
+Spec: "Add File and Remove File"
 """
 
 import posixpath
@@ -43,10 +45,7 @@ _holds_escaped: Final = re.compile(_ESCAPED).search
 
 
 def is_absolute(path: str) -> bool:
-    """Return whether a path of the log is a URI or begins at the root of a file system.
-
-    Spec: "Add File and Remove File"
-    """
+    """Return whether a path of the log is a URI or begins at the root of a file system."""
     return _ABSOLUTE.match(path) is not None
 
 
@@ -55,16 +54,12 @@ def decode_path(path: str) -> str:
 
     Percent escapes are decoded once. An absolute path is returned unchanged.
     Law: decode_path(encode_path(key)) == key
-    Spec: "Add File and Remove File"
     """
     return path if is_absolute(path) else _decoded(path)
 
 
 def encode_path(key: str) -> str:
-    """Return the form in which the log writes an object key: percent-encoded as a URI.
-
-    Spec: "Add File and Remove File"
-    """
+    """Return the form in which the log writes an object key: percent-encoded as a URI."""
     return quote(key, safe=_UNCHANGED)
 
 
@@ -73,7 +68,6 @@ def encode_place(path: str) -> str:
 
     So do Java's `Path.toUri` and the registry, which has a table's root in this form.
     Law: unquote(encode_place(path)) == path
-    Spec: "Add File and Remove File"
     """
     return quote(path, safe=f"{_UNCHANGED}:", errors="surrogatepass")
 
@@ -82,7 +76,6 @@ def encoded_path(key: str) -> str:
     """Return the form in which most writers put a canonical path in the log.
 
     Law: canonical_path(encoded_path(canonical_path(path))) == canonical_path(path) below the root
-    Spec: "Add File and Remove File"
     """
     return key if is_absolute(key) else encode_path(key)
 
@@ -91,7 +84,6 @@ def unusual_paths(paths: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]
     """Yield the pairs (canonical path, path) whose path is not written in the usual form.
 
     Shape: `paths` are pairs of a path and its canonical path.
-    Spec: "Add File and Remove File"
     """
     for path, key in paths:
         if (path != key or _holds_escaped(path)) and path != encoded_path(key):
@@ -102,7 +94,6 @@ def unusual_in(paths: pa.ChunkedArray, keys: pa.ChunkedArray) -> Iterator[tuple[
     """Yield the same pairs for columns of paths; only paths with escapes become Python strings.
 
     Law: list(unusual_in(p, canonical_paths(p))) == list(unusual_paths(pairs of both))
-    Spec: "Add File and Remove File"
     """
     escapes = any(map(_may_hold_escaped, paths.chunks))
     if keys is paths and not escapes:
@@ -119,7 +110,6 @@ def canonical_path(path: str) -> str:
 
     A path from the root of a file system gets the scheme `file`, as delta-spark writes it when it
     removes the file.
-    Spec: "Add File and Remove File"
     """
     match = _ABSOLUTE.match(path)
     if match is None:
@@ -138,7 +128,6 @@ def canonical_place(path: str) -> str:
 
     It begins with the root of its table as the registry has it.
     Law: canonical_place(canonical_place(path)) == canonical_place(path)
-    Spec: "Add File and Remove File"
     """
     scheme, _, rest = canonical_path(path).partition("://")
     authority, slash, key = rest.partition("/")
@@ -146,10 +135,7 @@ def canonical_place(path: str) -> str:
 
 
 def canonical_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return `canonical_path` of each path; only paths in unusual form become Python strings.
-
-    Spec: "Add File and Remove File"
-    """
+    """Return `canonical_path` of each path; only paths in unusual form become Python strings."""
     if not any(_may_be_odd(chunk) for chunk in paths.chunks) and not _any_below_zero(paths):
         return paths
     unusual = pc.match_substring_regex(paths, _ODD)

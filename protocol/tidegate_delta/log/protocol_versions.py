@@ -3,6 +3,8 @@
 A protocol states its features either by versions, which imply *legacy* features, or by lists of
 names (*table features*). The same features may have several forms; the functions here convert
 between them and keep unknown names.
+
+Spec: "Table Features for New and Existing Tables"
 """
 
 from collections.abc import Iterable, Mapping
@@ -68,7 +70,6 @@ def weakest(reading: Iterable[str], writing: Iterable[str]) -> Protocol:
 
     `reading` are reader-writer features; `writing` are writer-only features.
     Law: supported_features(weakest(r, w)) == r | w
-    Spec: "Table Features for New and Existing Tables"
     """
     readers = frozenset(reading)
     everything = readers | frozenset(writing)
@@ -97,7 +98,6 @@ def normalised(protocol: Protocol) -> Protocol:
     """Return the weakest form of a protocol with lists; a protocol without lists stays as it is.
 
     Law: normalised(normalised(p)) == normalised(p); it supports what p does
-    Spec: "Table Features for New and Existing Tables"
     """
     if protocol.min_writer_version != WRITER_FEATURES_VERSION:
         return protocol
@@ -108,7 +108,6 @@ def denormalised(protocol: Protocol) -> Protocol:
     """Return a protocol without lists in the form with lists; one with lists stays as it is.
 
     Law: denormalised(denormalised(p)) == denormalised(p); it supports what p does
-    Spec: "Table Features for New and Existing Tables"
     """
     if protocol.min_writer_version >= WRITER_FEATURES_VERSION:
         return protocol
@@ -126,7 +125,6 @@ def canonical(protocol: Protocol) -> Protocol:
 
     Versions higher than the features need are lowered: (2,3) becomes (1,3), (1,5) becomes (1,4).
     Law: canonical(canonical(p)) == canonical(p); it supports what p does
-    Spec: "Table Features for New and Existing Tables"
     """
     return normalised(denormalised(protocol))
 
@@ -136,7 +134,6 @@ def merged(first: Protocol, *others: Protocol) -> Protocol:
 
     Where none has lists, the highest of their versions count together: (1,5) and (2,4) are (2,5).
     Law: supported_features(merged(p, q)) >= supported_features(p) | supported_features(q)
-    Spec: "Table Features for New and Existing Tables"
     """
     protocols = (first, *others)
     names = frozenset[str]().union(*(supported_features(protocol) for protocol in protocols))

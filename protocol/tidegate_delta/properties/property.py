@@ -1,6 +1,8 @@
 """A table property: its key, default, parser, and the feature that it enables.
 
 Parsers of property values: Booleans, integers, words and lists.
+
+Spec: "Table Properties"
 """
 
 import re
@@ -24,7 +26,6 @@ class Property(Generic[T]):
     engines only, never on a user's request. The feature that a property turns on names it
     (`features.supported_features`).
     Units: `unit` is what the value counts.
-    Spec: "Table Properties"
     """
 
     key: str
@@ -97,7 +98,6 @@ def boolean(text: str) -> bool:
     """Return the Boolean of a text, without regard to case.
 
     Raises: ValueError for what is neither true nor false; surrounding blanks are not allowed.
-    Spec: "Table Properties"
     """
     if text.lower() not in ("true", "false"):
         raise ValueError(f"{text!r} is neither true nor false")
@@ -105,10 +105,7 @@ def boolean(text: str) -> bool:
 
 
 def whole(least: int, bits: int = INT_BITS) -> Callable[[str], int]:
-    """Return a parser of integers that are at least `least` and fit in `bits`.
-
-    Spec: "Table Properties"
-    """
+    """Return a parser of integers that are at least `least` and fit in `bits`."""
 
     def read(text: str) -> int:
         if not _INTEGER.fullmatch(text):
@@ -122,10 +119,7 @@ def whole(least: int, bits: int = INT_BITS) -> Callable[[str], int]:
 
 
 def word(words: Iterable[str]) -> Callable[[str], str]:
-    """Return a parser that accepts the given words, exactly as written.
-
-    Spec: "Table Properties"
-    """
+    """Return a parser that accepts the given words, exactly as written."""
     known = frozenset(words)
 
     def read(text: str) -> str:
@@ -137,10 +131,7 @@ def word(words: Iterable[str]) -> Callable[[str], str]:
 
 
 def any_case(words: Iterable[str]) -> Callable[[str], str]:
-    """Return a parser that accepts the given words in any case, and returns them as given.
-
-    Spec: "Table Properties"
-    """
+    """Return a parser that accepts the given words in any case, and returns them as given."""
     known = {accepted.lower(): accepted for accepted in words}
 
     def read(text: str) -> str:
@@ -155,7 +146,6 @@ def page_format(text: str) -> str:
     """Return the version of a Parquet page format.
 
     Raises: ValueError for what is neither 1.0.0 nor 2.MINOR.PATCH.
-    Spec: "Table Properties"
     """
     if not _PAGE_VERSION.fullmatch(text):
         raise ValueError(f"{text!r} is no page format version")
@@ -178,7 +168,6 @@ def string_map(text: str) -> Mapping[str, str]:
     """Return a JSON object of strings.
 
     Raises: ValueError for any other text.
-    Spec: "Table Properties"
     """
     plain = orjson.loads(text or "{}")
     if not isinstance(plain, dict) or not all(isinstance(value, str) for value in plain.values()):
@@ -190,7 +179,6 @@ def column_list(text: str) -> tuple[tuple[str, ...], ...]:
     """Return the column paths of a list such as ``a, b.c, `d.e` ``.
 
     Raises: ValueError for what is no list of columns.
-    Spec: "Table Properties"
     """
     columns: list[tuple[str, ...]] = []
     position = 0
@@ -225,7 +213,6 @@ def interval_ms(text: str) -> int:
     sign, and seconds may have a fraction. Months and years must add up to zero, and the rest must
     not be negative; fractions of a millisecond are cut off.
     Raises: ValueError for months, years, negative intervals and a text that is no interval.
-    Spec: "Table Properties"
     """
     rest = text.strip(_BLANKS).lower().removeprefix("interval ")
     months, days, microseconds, end = 0, 0, 0, 0

@@ -1,4 +1,7 @@
-"""Every table property of the specification and of delta-spark, with Delta's defaults."""
+"""Every table property of the specification and of delta-spark, with Delta's defaults.
+
+Spec: "Table Properties"
+"""
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping
@@ -233,17 +236,13 @@ def validate(configuration: Mapping[str, str]) -> None:
     """Check every known property.
 
     Raises: InvalidRequest, naming the first property with an invalid value.
-    Spec: "Table Properties"
     """
     for _, error in value_problems(configuration):
         raise error
 
 
 def value_problems(configuration: Mapping[str, str]) -> Iterator[tuple[str, InvalidRequest]]:
-    """Yield each property with an invalid value, and the error for it.
-
-    Spec: "Table Properties"
-    """
+    """Yield each property with an invalid value, and the error for it."""
     for prop in ALL:
         for key in (prop.key, *prop.older):
             if key in configuration:
@@ -258,7 +257,6 @@ def check_names(configuration: Mapping[str, str]) -> None:
 
     A misspelt one would be stored without any effect. Existing tables keep what they have.
     Raises: InvalidRequest (`DELTA_UNKNOWN_CONFIGURATION`), with the nearest name.
-    Spec: "Table Properties"
     """
     known = {
         key.lower(): key

@@ -1,4 +1,7 @@
-"""Delta types <-> Arrow types: the shape of rows in memory."""
+"""Delta types <-> Arrow types: the shape of rows in memory.
+
+Spec: "Delta Data Type to Parquet Type Mappings"
+"""
 
 from typing import Final
 
@@ -53,7 +56,6 @@ def to_arrow(schema: StructType) -> pa.Schema:
     Shape: timestamps in microseconds, or nanoseconds where their type says so, in UTC or without a
     zone; decimals of 128 bits; a variant as a struct of its `metadata` and its `value`, both
     binary; geospatial values as Well-Known Binary.
-    Spec: "Delta Data Type to Parquet Type Mappings"
     """
     return pa.schema(
         [_field(field.name, field.kind, nullable=field.nullable) for field in schema.fields]
@@ -61,10 +63,7 @@ def to_arrow(schema: StructType) -> pa.Schema:
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
-    """Return the Arrow type of a Delta type.
-
-    Spec: "Delta Data Type to Parquet Type Mappings"
-    """
+    """Return the Arrow type of a Delta type."""
     match kind:
         case PrimitiveType():
             return pa.binary() if types.is_geospatial(kind) else _PLAIN[kind]
@@ -93,7 +92,6 @@ def from_arrow(schema: pa.Schema) -> StructType:
     """Return the table schema that holds rows of an Arrow schema.
 
     Raises: ValueError for an Arrow type without a Delta type, naming the column.
-    Spec: "Delta Data Type to Parquet Type Mappings"
     """
     return StructType(tuple(_delta_field(field, field.name) for field in schema))
 

@@ -2,6 +2,8 @@
 
 The schema has the type `string`; Spark writes the declared type, including the types around it,
 to the metadata. Limits are read from there, and written back when the column changes.
+
+Spec: "Column Metadata"
 """
 
 import re
@@ -33,7 +35,6 @@ class LengthLimit:
     """The greatest length of a string in characters. With `is_char`, readers pad to that length.
 
     Writers check both kinds alike and pad neither.
-    Spec: "Column Metadata"
     """
 
     length: int
@@ -47,7 +48,6 @@ def limits(field: StructField) -> Mapping[FieldPath, LengthLimit]:
     """Return the limits of a column's strings, by the path from the column to the string.
 
     Raises: BrokenLog (`CorruptCommit`) for a type that can't be read.
-    Spec: "Column Metadata"
     """
     text = field.metadata.get(TYPE_STRING)
     if text is None:
@@ -71,7 +71,6 @@ def limited(field: StructField, new_limits: Mapping[FieldPath, LengthLimit]) -> 
     """Return a column with other limits on its strings; limits without a string are dropped.
 
     Law: limits(limited(f, limits(f))) == limits(f)
-    Spec: "Column Metadata"
     """
     kept_limits = {
         path: limit for path, limit in new_limits.items() if _type_at(field.kind, path) == STRING
@@ -88,7 +87,6 @@ def keep_limits(
     """Return a schema with the old limits on the strings that still exist.
 
     `renamed` are the paths, before and after, of a renamed field inside a column.
-    Spec: "Column Metadata"
     """
     known = {field.name: field for field in before}
 
@@ -112,7 +110,6 @@ def parse_limit(text: str) -> LengthLimit | None:
     """Return the limit of a type such as `varchar(10)`; None for a plain `string`.
 
     Raises: InvalidRequest for another type, and for an invalid limit.
-    Spec: "Column Metadata"
     """
     if text.strip().lower() == "string":
         return None
@@ -126,10 +123,7 @@ def parse_limit(text: str) -> LengthLimit | None:
 
 
 def loosens(before: LengthLimit | None, after: LengthLimit | None) -> bool:
-    """Return whether every stored string within one limit is within the other.
-
-    Spec: "Column Metadata"
-    """
+    """Return whether every stored string within one limit is within the other."""
     if after is None or before == after:
         return True
     return before is not None and not after.is_char and before.length <= after.length

@@ -2,6 +2,8 @@
 
 The *logical* name is what users see and may change; the *physical* name is what files contain and
 stays. Without column mapping both are the same.
+
+Spec: "Column Mapping"
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,10 +30,7 @@ NESTED_IDS: Final = "delta.columnMapping.nested.ids"
 
 
 class ColumnMappingMode(Enum):
-    """How a column is found in data files: by its name, its physical name or its field id.
-
-    Spec: "Column Mapping"
-    """
+    """How a column is found in data files: by its name, its physical name or its field id."""
 
     NONE = "none"
     NAME = "name"
@@ -51,7 +50,6 @@ def physical_name(field: StructField, mode: ColumnMappingMode) -> str:
     """Return the name of a field in files, statistics and partition values.
 
     A field without a physical name, such as one that a reader adds, keeps its name.
-    Spec: "Column Mapping"
     """
     return (
         field.name
@@ -61,10 +59,7 @@ def physical_name(field: StructField, mode: ColumnMappingMode) -> str:
 
 
 def field_id(field: StructField) -> int | None:
-    """Return a field's id in files, or None where it has none.
-
-    Spec: "Column Mapping"
-    """
+    """Return a field's id in files, or None where it has none."""
     number = field.metadata.get(FIELD_ID)
     return number if isinstance(number, int) and not isinstance(number, bool) else None
 
@@ -73,7 +68,6 @@ def to_physical(schema: StructType, mode: ColumnMappingMode) -> StructType:
     """Return the schema with each field, nested ones too, under its physical name.
 
     Law: to_logical(to_physical(s, m), s, m) == s
-    Spec: "Column Mapping"
     """
     return StructType(
         tuple(
@@ -92,7 +86,6 @@ def to_logical(physical: StructType, schema: StructType, mode: ColumnMappingMode
     """Return a schema in physical names, or a part of one, with the logical names of `schema`.
 
     Raises: ValueError for a field that the table's schema lacks.
-    Spec: "Column Mapping"
     """
     known = {physical_name(field, mode): field for field in schema.fields}
     fields = []
@@ -140,10 +133,7 @@ def logical_names(schema: StructType, mode: ColumnMappingMode) -> Mapping[FieldP
 
 @dataclass(frozen=True)
 class Rename:
-    """A renamed field: its logical paths before and after.
-
-    Spec: "Column Mapping"
-    """
+    """A renamed field: its logical paths before and after."""
 
     before: FieldPath
     after: FieldPath
@@ -154,7 +144,6 @@ def renamed(before: StructType, after: StructType, mode: ColumnMappingMode) -> t
 
     A field inside a renamed one does not count as renamed itself.
     Law: renamed(s, s, m) == ()
-    Spec: "Column Mapping"
     """
     names = dict(mapped_paths(after, mode))
     return tuple(
@@ -170,7 +159,6 @@ def dropped(
     """Return the logical paths of the fields of one schema that another lacks, nested ones too.
 
     Law: dropped(s, s, m) == ()
-    Spec: "Column Mapping"
     """
     kept = {physical for physical, _ in mapped_paths(after, mode)}
     return tuple(
@@ -213,7 +201,6 @@ def check_mapped(metadata: Metadata, schema: StructType, table: str) -> None:
     """Refuse a schema in which a field lacks the physical name or id that column mapping requires.
 
     Raises: BrokenLog (`CorruptCommit`); UnsupportedFeature for a mode that the spec lacks.
-    Spec: "Column Mapping"
     """
     try:
         mode = mode_of(metadata)

@@ -2,6 +2,8 @@
 
 Every change of a table's metadata passes `map_columns`, which assigns ids and names to new fields
 and keeps those of the others. The caller supplies physical names: nothing here is random.
+
+Spec: "Writer Requirements for Column Mapping"
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -51,7 +53,6 @@ def check_assigned(metadata: Metadata) -> None:
     """Refuse metadata whose mapped columns lack an id or a name, share one, or exceed the maximum.
 
     Raises: InvalidRequest, naming the column.
-    Spec: "Writer Requirements for Column Mapping"
     """
     mode = mode_of(metadata)
     if mode is ColumnMappingMode.NONE:
@@ -76,7 +77,6 @@ def check_kept(before: StructType, after: StructType, mode: ColumnMappingMode) -
     """Refuse a schema that gives an existing column another id, or its id to another column.
 
     Raises: InvalidRequest, naming the column.
-    Spec: "Writer Requirements for Column Mapping"
     """
     ids: dict[FieldPath, int] = {}
     names: dict[int, str] = {}
@@ -98,7 +98,6 @@ def max_column_id(metadata: Metadata) -> int:
     """Return the largest column id ever assigned in a table, as its metadata records it.
 
     Raises: InvalidRequest for a record that is no number.
-    Spec: "Writer Requirements for Column Mapping"
     """
     text = metadata.configuration.get(MAX_COLUMN_ID, "0").strip()
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
@@ -190,10 +189,7 @@ _NESTED_BY: Final = ("delta.enableIcebergCompatV2", "delta.enableIcebergCompatV3
 
 
 def physical_names(uuids: Iterable[object]) -> Iterator[str]:
-    """Yield physical names for new columns, one for each UUID.
-
-    Spec: "Writer Requirements for Column Mapping"
-    """
+    """Yield physical names for new columns, one for each UUID."""
     return (f"col-{uuid}" for uuid in uuids)
 
 
@@ -208,7 +204,6 @@ def map_columns(
     mapping may be turned off.
     Law: map_columns(b, map_columns(b, a, n), n) == map_columns(b, a, n)
     Raises: InvalidRequest for a change of mode that is not allowed, and for an invalid result.
-    Spec: "Writer Requirements for Column Mapping"
     """
     mode = mode_of(after)
     old_mode = mode if before is None else mode_of(before)

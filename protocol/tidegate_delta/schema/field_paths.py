@@ -1,6 +1,8 @@
 """Find and change the columns of a schema by field path, and check column names.
 
 Names are matched without regard to case, and returned as the schema writes them.
+
+Spec: "Field Path"
 """
 
 import re
@@ -27,10 +29,7 @@ _ILLEGAL: Final = re.compile(r"[ ,;{}()\n\t=]")
 
 
 def dotted(path: Sequence[str]) -> str:
-    """Return a path as written in SQL.
-
-    Spec: "Field Path"
-    """
+    """Return a path as written in SQL."""
     return ".".join(
         part if _PLAIN.fullmatch(part) else "`" + part.replace("`", "``") + "`" for part in path
     )
@@ -60,7 +59,6 @@ def field_paths(
     """Yield every field with its path.
 
     Fields nested in structs, arrays and maps follow their parent.
-    Spec: "Field Path"
     """
     for field in schema.fields:
         path = (*above, field.name)
@@ -70,10 +68,7 @@ def field_paths(
 
 
 def structs_inside(kind: DataType) -> Iterator[tuple[FieldPath, StructType]]:
-    """Yield the outermost structs in a type, with the array and map steps that lead to each.
-
-    Spec: "Field Path"
-    """
+    """Yield the outermost structs in a type, with the array and map steps that lead to each."""
     match kind:
         case StructType():
             yield (), kind
@@ -85,10 +80,7 @@ def structs_inside(kind: DataType) -> Iterator[tuple[FieldPath, StructType]]:
 
 
 def steps_inside(kind: DataType) -> tuple[tuple[str, DataType], ...]:
-    """Return the steps into an array or a map, each with its type.
-
-    Spec: "Field Path"
-    """
+    """Return the steps into an array or a map, each with its type."""
     match kind:
         case ArrayType():
             return ((ELEMENT, kind.element),)
@@ -102,7 +94,6 @@ def resolve(schema: StructType, path: Sequence[str]) -> FieldPath:
     """Return a path as the schema writes it; it may end in an element, a key or a value.
 
     Raises: InvalidRequest for a path that does not exist.
-    Spec: "Field Path"
     """
     kind: DataType = schema
     resolved: FieldPath = ()
@@ -116,7 +107,6 @@ def kind_at(schema: StructType, path: Sequence[str]) -> DataType:
     """Return the type at a path; the empty path is the schema itself.
 
     Raises: InvalidRequest for a path that does not exist.
-    Spec: "Field Path"
     """
     kind: DataType = schema
     for depth, step in enumerate(path):
@@ -128,7 +118,6 @@ def field_at(schema: StructType, path: Sequence[str]) -> StructField:
     """Return the field at a path.
 
     Raises: InvalidRequest for a path that does not exist, or is not a field of a struct.
-    Spec: "Field Path"
     """
     parent = kind_at(schema, path[:-1]) if path else None
     field = find_field(parent, path[-1]) if isinstance(parent, StructType) else None
@@ -159,7 +148,6 @@ def edit_at(
     """Return the schema with the type at a path changed.
 
     Raises: InvalidRequest for a path that does not exist; what `edit` raises.
-    Spec: "Field Path"
     """
     resolved = resolve(schema, path)
     edited = _edited(schema, resolved, edit)
@@ -172,7 +160,6 @@ def set_at(schema: StructType, path: Sequence[str], kind: DataType) -> StructTyp
 
     Law: kind_at(set_at(s, p, k), p) == k
     Raises: InvalidRequest for a path that does not exist.
-    Spec: "Field Path"
     """
     return edit_at(schema, path, lambda _: kind)
 

@@ -2,6 +2,8 @@
 
 Readers differ in which other texts they accept, and a reader that can't parse one text can't read
 the table. Texts that are already in a log are for `partition_values`, which accepts more.
+
+Spec: "Partition Value Serialization"
 """
 
 import re
@@ -30,7 +32,6 @@ def check(text: str | None, kind: DataType) -> None:
 
     Law: where it passes, partition_values.column([text], kind) has the value
     Raises: ValueError, which names the text.
-    Spec: "Partition Value Serialization"
     """
     if text == "":
         raise ValueError(
@@ -45,7 +46,6 @@ def check_readable(text: str | None, kind: DataType) -> None:
     """Refuse a text that is no value of a type; accepts every form that we read, and any year.
 
     Raises: ValueError, which names the text.
-    Spec: "Partition Value Serialization"
     """
     try:
         partition_values.parse(text, kind)
@@ -57,7 +57,6 @@ def check_existing(text: str | None, kind: DataType) -> None:
     """Refuse a text that no reader accepts; accepts values in a log that only a cast can read.
 
     Raises: ValueError, which names the text.
-    Spec: "Partition Value Serialization"
     """
     try:
         check_readable(text, kind)
@@ -70,7 +69,6 @@ def check_of_file(text: str | None, kind: DataType, *, is_new: bool, is_widened:
 
     New rows in a column whose type was widened may have a text of the narrower type.
     Raises: ValueError, which names the text.
-    Spec: "Partition Value Serialization"
     """
     if not is_new:
         check_existing(text, kind)

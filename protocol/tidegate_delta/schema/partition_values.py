@@ -7,6 +7,8 @@ Spark casts the text to the column's type, and a cast accepts more than the prot
 does, to return what the engine would have read.
 
 The partition of a file as a value: engines spell a value in several ways.
+
+Spec: "Partition Value Serialization"
 """
 
 import re
@@ -53,7 +55,6 @@ def near(text: str) -> tuple[str, int]:
     """Return the same day in a year that Python supports, and the days between the two.
 
     Raises: ValueError for a text that begins with no date.
-    Spec: "Partition Value Serialization"
     """
     match = _TEXT.fullmatch(text.strip())
     if match is None:
@@ -67,7 +68,6 @@ def number(value: date, days: int, kind: DataType) -> int:
 
     A timestamp is in UTC or has no zone.
     Raises: ValueError for one past the range of its type.
-    Spec: "Partition Value Serialization"
     """
     count = value.toordinal() - _EPOCH_DAY + days
     if isinstance(value, datetime):
@@ -105,7 +105,6 @@ def serialize(value: object, kind: DataType) -> str | None:
 
     Law: parse(serialize(v, kind), kind) == v, but for empty values, which become null
     Raises: ValueError for a value or type that has no text.
-    Spec: "Partition Value Serialization"
     """
     if value is None or value in ("", b""):
         return None
@@ -120,7 +119,6 @@ def parse(text: str | None, kind: DataType) -> Any:
 
     A timestamp without a zone is taken as UTC; one in nanoseconds is their number since 1970.
     Raises: ValueError, which names the text.
-    Spec: "Partition Value Serialization"
     """
     if text is None or text == "":
         return None
@@ -128,10 +126,7 @@ def parse(text: str | None, kind: DataType) -> Any:
 
 
 def names_zone(text: str) -> bool:
-    """Return whether the text of a timestamp states its time zone.
-
-    Spec: "Partition Value Serialization"
-    """
+    """Return whether the text of a timestamp states its time zone."""
     match = _TIMESTAMP.match(text.strip())
     return match is not None and match[8] is not None
 
@@ -140,7 +135,6 @@ def lacks_zone(text: str | None, kind: DataType) -> bool:
     """Return whether a text is a timestamp of a zoned type that does not state its time zone.
 
     Each engine reads it in the time zone of its own session.
-    Spec: "Partition Value Serialization"
     """
     if not text or kind != TIMESTAMP:
         return False
@@ -162,7 +156,6 @@ def column(texts: pa.Array | Sequence[str | None], kind: DataType) -> pa.Array:
 
     Law: years beyond the range of Python's dates work too
     Raises: ValueError, which names the text.
-    Spec: "Partition Value Serialization"
     """
     encoded = _array(texts).dictionary_encode()
     distinct = encoded.dictionary.to_pylist()
@@ -394,7 +387,6 @@ def lenient_cast(text: str, kind: DataType) -> Any:
     Times of day without a date, zone names and years that Python lacks are not supported.
     Law: cast(t, kind) == parse(t, kind) wherever parse does not raise
     Raises: ValueError, which names the text.
-    Spec: "Partition Value Serialization"
     """
     return _cast(text, kind)
 
@@ -466,10 +458,7 @@ Partition = tuple[Hashable, ...]
 
 
 def partition_kinds(metadata: Metadata) -> Mapping[str, DataType]:
-    """Return the type of each partition column by the key of its value in `partitionValues`.
-
-    Spec: "Partition Value Serialization"
-    """
+    """Return the type of each partition column by the key of its value in `partitionValues`."""
     keys = physical_partition_columns(metadata)
     schema = parse_schema(metadata.schema_string) if keys else ()
     kinds = {field.name: field.kind for field in schema}
@@ -484,7 +473,6 @@ def partition_of(
     A timestamp that does not state its time zone is taken as UTC, as it is read. What no reader can
     parse is a value of its own.
     Law: partition_of({k: serialize(v, kinds[k])}, kinds) is the same for equal v
-    Spec: "Partition Value Serialization"
     """
     return tuple(_identity((values or {}).get(key), kind) for key, kind in kinds.items())
 

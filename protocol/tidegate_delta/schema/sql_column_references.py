@@ -2,6 +2,8 @@
 
 The engine that evaluates an expression checks and interprets it. Here it is parsed to answer one
 question: would a change of a column break it? In doubt the answer is yes.
+
+Spec: "CHECK Constraints"
 """
 
 import re
@@ -31,7 +33,6 @@ def columns_in(text: str, schema: StructType) -> frozenset[FieldPath] | None:
     """Return the paths of columns that an expression may name; None where it can't be parsed.
 
     An index into an array or a map becomes an empty step, which matches any element or value.
-    Spec: "CHECK Constraints"
     """
     tokens = _tokens(text)
     if tokens is None:
@@ -51,10 +52,7 @@ def names_column(text: str, path: Sequence[str], schema: StructType) -> bool:
 
 
 def listed(expressions: Mapping[str, str]) -> str:
-    """Return expressions with their names as text for a message.
-
-    Spec: "CHECK Constraints"
-    """
+    """Return expressions with their names as text for a message."""
     return ", ".join(f"{name} ({text})" for name, text in expressions.items())
 
 

@@ -1,6 +1,8 @@
 """Type widening: which type changes of a column are allowed, and their record in its metadata.
 
 Files keep the type they were written with, so a reader must support every recorded change.
+
+Spec: "Type Change Metadata"
 """
 
 from collections.abc import Iterator
@@ -40,10 +42,7 @@ _LONG_DIGITS: Final = 20
 
 @dataclass(frozen=True)
 class TypeChange:
-    """A change in the history of a field; `path` leads to the changed type in arrays and maps.
-
-    Spec: "Type Change Metadata"
-    """
+    """A change in the history of a field; `path` leads to the changed type in arrays and maps."""
 
     before: DataType
     after: DataType
@@ -117,7 +116,6 @@ def changes(field: StructField) -> tuple[TypeChange, ...]:
     """Return the type changes that a field records, oldest first, including nested types.
 
     Raises: ValueError for a record that can't be read.
-    Spec: "Type Change Metadata"
     """
     recorded = field.metadata.get(TYPE_CHANGES)
     if recorded is None:
@@ -128,9 +126,8 @@ def changes(field: StructField) -> tuple[TypeChange, ...]:
 
 
 def without_changes(schema: StructType) -> StructType:
-    """Return a schema that records no change of a type: for a table whose files all have its types.
-
-    Spec: "Type Change Metadata"
+    """Return a schema that records no change of a type: for a table whose files all have its
+    types.
     """
 
     def edit(_: FieldPath, field: StructField) -> StructField:

@@ -4,6 +4,8 @@ Check that a schemaString is one that every reader can parse, not only ours.
 
 `parse_schema` is lenient with what is already in a log. Other readers are not, and one that can't
 parse the schema can't read the table at all.
+
+Spec: "Primitive Types"
 """
 
 import re
@@ -49,10 +51,7 @@ DEPTH_MAX: Final = 100
 
 @dataclass(frozen=True)
 class PrimitiveType:
-    """A type without parameters, by Delta's name.
-
-    Spec: "Primitive Types"
-    """
+    """A type without parameters, by Delta's name."""
 
     name: str
 
@@ -62,10 +61,7 @@ class PrimitiveType:
 
 @dataclass(frozen=True)
 class DecimalType:
-    """A decimal number with `precision` digits, `scale` of them after the point.
-
-    Spec: "Primitive Types"
-    """
+    """A decimal number with `precision` digits, `scale` of them after the point."""
 
     precision: int
     scale: int
@@ -168,10 +164,7 @@ _SQL_NAMES: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "
 
 
 def sql_name(kind: PrimitiveType | DecimalType) -> str:
-    """Return how SQL writes a type that has no fields or elements.
-
-    Spec: "Primitive Types"
-    """
+    """Return how SQL writes a type that has no fields or elements."""
     return _SQL_NAMES.get(str(kind), str(kind))
 
 
@@ -207,7 +200,6 @@ def parse_type(name: str) -> DataType:
     """Return the type of a name; it has no nested fields.
 
     Raises: UnsupportedFeature for an unknown type; ValueError for a parameter out of range.
-    Spec: "Primitive Types"
     """
     return _primitive(name)
 

@@ -2,6 +2,8 @@
 
 The encoding is Parquet's: a value refers to its fields by numbers, which a dictionary (the
 variant's metadata) maps to names.
+
+Spec: "Variant data in Parquet"
 """
 
 import struct
@@ -32,10 +34,7 @@ _UUID: Final = 20
 
 
 class Dictionary:
-    """The field names of a variant; a look-up of a missing name adds it.
-
-    Spec: "Variant data in Parquet"
-    """
+    """The field names of a variant; a look-up of a missing name adds it."""
 
     def __init__(self, metadata: bytes) -> None:
         """Read a variant's metadata. Raises: ValueError if it is malformed."""
@@ -69,34 +68,22 @@ class Dictionary:
 
 
 def boolean(value: object) -> bytes:
-    """Return a Boolean as a variant.
-
-    Spec: "Variant data in Parquet"
-    """
+    """Return a Boolean as a variant."""
     return _primitive(_TRUE if value else _FALSE)
 
 
 def integer(value: int, bits: int) -> bytes:
-    """Return an integer of 8, 16, 32 or 64 bits as a variant.
-
-    Spec: "Variant data in Parquet"
-    """
+    """Return an integer of 8, 16, 32 or 64 bits as a variant."""
     return _primitive(_INTEGERS[bits], value.to_bytes(bits // 8, "little", signed=True))
 
 
 def single(value: float) -> bytes:
-    """Return a number of single precision as a variant.
-
-    Spec: "Variant data in Parquet"
-    """
+    """Return a number of single precision as a variant."""
     return _primitive(_SINGLE, struct.pack("<f", value))
 
 
 def double(value: float) -> bytes:
-    """Return a number of double precision as a variant.
-
-    Spec: "Variant data in Parquet"
-    """
+    """Return a number of double precision as a variant."""
     return _primitive(_DOUBLE, struct.pack("<d", value))
 
 
@@ -104,7 +91,6 @@ def decimal(value: Decimal, precision: int, scale: int) -> bytes:
     """Return a decimal number as a variant.
 
     Raises: ValueError for a precision that variants lack.
-    Spec: "Variant data in Parquet"
     """
     unscaled = int(value.scaleb(scale))
     for digits, kind, size in _DECIMALS:
@@ -115,10 +101,7 @@ def decimal(value: Decimal, precision: int, scale: int) -> bytes:
 
 
 def date(days: int) -> bytes:
-    """Return a date, in days since the Unix epoch, as a variant.
-
-    Spec: "Variant data in Parquet"
-    """
+    """Return a date, in days since the Unix epoch, as a variant."""
     return _primitive(_DATE, days.to_bytes(4, "little", signed=True))
 
 
@@ -126,32 +109,22 @@ def moment(count: int, kind: str) -> bytes:
     """Return a timestamp or time as a variant; `kind` is `timestamp_us`, `ntz_us`, `time` etc.
 
     Units: `count` in the units of the kind, since the Unix epoch or midnight.
-    Spec: "Variant data in Parquet"
     """
     return _primitive(_MOMENTS[kind], count.to_bytes(8, "little", signed=True))
 
 
 def binary(value: bytes) -> bytes:
-    """Return bytes as a variant.
-
-    Spec: "Variant data in Parquet"
-    """
+    """Return bytes as a variant."""
     return _primitive(_BINARY, _uint(len(value), 4) + value)
 
 
 def uuid(value: bytes) -> bytes:
-    """Return the 16 bytes of a UUID as a variant.
-
-    Spec: "Variant data in Parquet"
-    """
+    """Return the 16 bytes of a UUID as a variant."""
     return _primitive(_UUID, value)
 
 
 def string(value: str) -> bytes:
-    """Return a string as a variant.
-
-    Spec: "Variant data in Parquet"
-    """
+    """Return a string as a variant."""
     text = value.encode()
     if len(text) <= _SHORT_STRING_MAX:
         return bytes([len(text) << 2 | 1]) + text
@@ -159,10 +132,7 @@ def string(value: str) -> bytes:
 
 
 def array(items: Sequence[bytes]) -> bytes:
-    """Return an array variant of the given variants.
-
-    Spec: "Variant data in Parquet"
-    """
+    """Return an array variant of the given variants."""
     width = _width(sum(map(len, items)))
     is_large = len(items) > _COUNT_MAX
     header = _BASIC_ARRAY | (width - 1) << 2 | is_large << 4
@@ -170,10 +140,7 @@ def array(items: Sequence[bytes]) -> bytes:
 
 
 def object_(fields: Mapping[str, bytes], dictionary: Dictionary) -> bytes:
-    """Return an object variant of the given named variants.
-
-    Spec: "Variant data in Parquet"
-    """
+    """Return an object variant of the given named variants."""
     named = sorted(fields.items(), key=lambda item: item[0].encode())
     numbers = [dictionary.number(name) for name, _ in named]
     items = [item for _, item in named]

@@ -6,6 +6,8 @@ physical names afterwards, by `column_mapping_assignment.map_columns`.
 `ALTER TABLE ... REPLACE COLUMNS`: list all columns of a table again.
 
 Order and comments may change, and columns may be added or dropped. The files stay as they are.
+
+Spec: "Struct Type"
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -56,9 +58,8 @@ STATISTICS_COLUMNS: Final = "delta.dataSkippingStatsColumns"
 
 @dataclass(frozen=True)
 class FieldPosition:
-    """The position of a field in its struct: first, after a named field, or (neither given) last.
-
-    Spec: "Struct Type"
+    """The position of a field in its struct: first, after a named field, or (neither given)
+    last.
     """
 
     is_first: bool = False
@@ -189,7 +190,6 @@ def move_column(metadata: Metadata, path: Sequence[str], position: FieldPosition
     """Return a table's metadata with a column at another position in its struct.
 
     Raises: InvalidRequest for a path or a neighbour that does not exist.
-    Spec: "Struct Type"
     """
     schema = parse_schema(metadata.schema_string)
     resolved, parent = _in_struct(schema, path)

@@ -4,6 +4,8 @@
 fields get ids and physical names afterwards, by `column_mapping_assignment.map_columns`.
 
 Merge a table's schema with the schema of rows that are written to it.
+
+Spec: "Change Metadata"
 """
 
 from collections.abc import Callable, Sequence
@@ -232,7 +234,6 @@ def evolved(
     Law: evolved(m, p, schema of m) == m
     Raises: InvalidRequest, naming the column, for types that do not fit, and for a change of a type
     on which constraints or generated columns depend.
-    Spec: "Change Metadata"
     """
     table = parse_schema(metadata.schema_string)
 
@@ -259,7 +260,6 @@ def overwritten(metadata: Metadata, data: StructType, partition_columns: Sequenc
     CHECK constraints stay, so the columns they name must. `map_columns(..., overwrites=True)` finds
     the columns that keep their ids and names.
     Raises: InvalidRequest, naming the column.
-    Spec: "Change Metadata"
     """
     table, schema = parse_schema(metadata.schema_string), as_data(data)
     check_added(metadata, schema, StructType())

@@ -2,6 +2,8 @@
 
 A change is recorded at the nearest field of a struct. Statistics and partition values of older
 files stay as they were written; readers parse them as values of the wider type.
+
+Spec: "Writer Requirements for Type Widening"
 """
 
 from collections.abc import Iterator, Mapping
@@ -50,19 +52,13 @@ def is_supported(protocol: Protocol) -> bool:
 
 
 def is_enabled(protocol: Protocol, metadata: Metadata) -> bool:
-    """Return whether types of a table may be widened.
-
-    Spec: "Writer Requirements for Type Widening"
-    """
+    """Return whether types of a table may be widened."""
     is_set = metadata.configuration.get(ENABLED, "").strip().lower() == "true"
     return is_set and is_supported(protocol)
 
 
 def keeps_to_iceberg(protocol: Protocol) -> bool:
-    """Return whether a table's types may be widened only in ways that Iceberg can read.
-
-    Spec: "Writer Requirements for Type Widening"
-    """
+    """Return whether a table's types may be widened only in ways that Iceberg can read."""
     return not writer_features(protocol).isdisjoint(_ICEBERG)
 
 
@@ -72,7 +68,6 @@ def check_change(
     """Refuse a change of a single type (no struct) that a table does not allow.
 
     Raises: InvalidRequest, naming the column and both types.
-    Spec: "Writer Requirements for Type Widening"
     """
     if before in (VOID, after):
         return
@@ -131,10 +126,7 @@ def record(schema: StructType, before: StructType, version: int | None = None) -
 
 
 def with_schema(metadata: Metadata, schema: StructType, protocol: Protocol) -> Metadata:
-    """Return metadata with another schema, with type changes recorded if the table asks for it.
-
-    Spec: "Writer Requirements for Type Widening"
-    """
+    """Return metadata with another schema, with type changes recorded if the table asks for it."""
     if is_supported(protocol):
         schema = record(schema, parse_schema(metadata.schema_string))
     return metadata.with_(schema_string=format_schema(schema))

@@ -1,4 +1,7 @@
-"""Chunked Arrow columns: join, slice and compare them without copying where possible."""
+"""Chunked Arrow columns: join, slice and compare them without copying where possible.
+
+Spec: "Action Reconciliation"
+"""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -22,10 +25,7 @@ Spec: "Action Reconciliation"
 
 
 def missing(count: int, kind: pa.DataType) -> pa.ChunkedArray:
-    """Return a column of nulls; all such columns of a type share their memory.
-
-    Spec: "Action Reconciliation"
-    """
+    """Return a column of nulls; all such columns of a type share their memory."""
     full_pieces, rest = divmod(count, SHARED_NULLS)
     pieces = [_nulls(SHARED_NULLS, kind)] * full_pieces
     if rest:
@@ -64,9 +64,8 @@ def exact_sum(values: pa.ChunkedArray) -> int:
 
 
 def stacked(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return the tables' rows one after the other; a column that a table lacks is null in its rows.
-
-    Spec: "Action Reconciliation"
+    """Return the tables' rows one after the other; a column that a table lacks is null in its
+    rows.
     """
     filled = [table for table in tables if table.num_rows] or list(tables[:1])
     if all(table.schema.equals(filled[0].schema) for table in filled):
@@ -75,18 +74,12 @@ def stacked(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def joined(arrays: Sequence[pa.ChunkedArray], kind: pa.DataType = _STRING) -> pa.ChunkedArray:
-    """Return the values of arrays of one type, one after the other.
-
-    Spec: "Action Reconciliation"
-    """
+    """Return the values of arrays of one type, one after the other."""
     return pa.chunked_array([c for array in arrays for c in array.chunks if len(c)], kind)
 
 
 def flat(array: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Return the values of an array as one chunk.
-
-    Spec: "Action Reconciliation"
-    """
+    """Return the values of an array as one chunk."""
     if not isinstance(array, pa.ChunkedArray):
         return array
     # Arrow would copy a single chunk, too.
@@ -94,19 +87,13 @@ def flat(array: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def cut(array: pa.ChunkedArray, counts: Sequence[int]) -> list[pa.ChunkedArray]:
-    """Return consecutive slices of an array, with the given number of values each.
-
-    Spec: "Action Reconciliation"
-    """
+    """Return consecutive slices of an array, with the given number of values each."""
     starts = accumulate(counts, initial=0)
     return [array.slice(start, count) for start, count in zip(starts, counts, strict=False)]
 
 
 def first_seen(values: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Return a mask of the values that occur for the first time, or None where all of them do.
-
-    Spec: "Action Reconciliation"
-    """
+    """Return a mask of the values that occur for the first time, or None where all of them do."""
     # All chunks share one dictionary, that of the last chunk.
     encoded = values.dictionary_encode()
     if not len(values) or len(encoded.chunks[-1].dictionary) == len(values):

@@ -1,6 +1,8 @@
 """File actions as Arrow columns, with the column names and types of checkpoints.
 
 A table's whole file set is never one Python object per file (a million of them would not fit).
+
+Spec: "Add File and Remove File"
 """
 
 from collections.abc import Mapping, Sequence
@@ -74,26 +76,17 @@ Spec: "Add File and Remove File"
 
 
 def adds_to_columns(adds: list[Add]) -> pa.Table:
-    """Return add actions as columns of ADD_SCHEMA.
-
-    Spec: "Add File and Remove File"
-    """
+    """Return add actions as columns of ADD_SCHEMA."""
     return _columns([add.to_row()["add"] for add in adds], ADD_SCHEMA)
 
 
 def removes_to_columns(removes: list[Remove]) -> pa.Table:
-    """Return remove actions as columns of REMOVE_SCHEMA.
-
-    Spec: "Add File and Remove File"
-    """
+    """Return remove actions as columns of REMOVE_SCHEMA."""
     return _columns([remove.to_row()["remove"] for remove in removes], REMOVE_SCHEMA)
 
 
 def rows_to_adds(files: pa.Table) -> list[Add]:
-    """Return the rows of a (small, already pruned) table of files as add actions.
-
-    Spec: "Add File and Remove File"
-    """
+    """Return the rows of a (small, already pruned) table of files as add actions."""
     return [Add.model_validate(_row(row)) for row in with_texts(files).to_pylist()]
 
 
@@ -123,7 +116,6 @@ def to_columns(rows: Sequence[Row], schema: pa.Schema, file_name: str) -> pa.Tab
     """Return decoded file actions as a table of ADD_SCHEMA or REMOVE_SCHEMA.
 
     Raises: BrokenLog (`CorruptCommit`) for a missing path or a value of the wrong type.
-    Spec: "Add File and Remove File"
     """
     if not rows:
         return _empty(schema)

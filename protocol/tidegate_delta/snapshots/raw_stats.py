@@ -2,6 +2,8 @@
 
 A checkpoint may hold typed statistics only. They stay typed, in one more column of the files, and
 are converted only when the text is needed, so that loading a table does not pay for it.
+
+Spec: "Per-file Statistics"
 """
 
 from typing import Any, Final
@@ -21,10 +23,7 @@ _MICROSECONDS: Final = pa.timestamp("us")
 
 
 def texts(files: pa.Table) -> pa.ChunkedArray:
-    """Return the JSON statistics of each file; null where it has none.
-
-    Spec: "Per-file Statistics"
-    """
+    """Return the JSON statistics of each file; null where it has none."""
     stats = files.column("stats")
     if PARSED not in files.schema.names or stats.null_count == 0:
         return stats
@@ -39,10 +38,7 @@ def texts(files: pa.Table) -> pa.ChunkedArray:
 
 
 def row_counts(files: pa.Table) -> pa.ChunkedArray:
-    """Return the `numRecords` of each file, deleted rows included; null where none is stated.
-
-    Spec: "Per-file Statistics"
-    """
+    """Return the `numRecords` of each file, deleted rows included; null where none is stated."""
     matches = pc.extract_regex(texts(files), _NUM_RECORDS)
     return pc.struct_field(matches, "rows").cast(pa.int64())
 
@@ -63,7 +59,6 @@ def to_json(parsed: pa.Array) -> pa.Array:
 
     Timestamps are truncated to milliseconds, as in the statistics of a commit. NaN and infinities,
     which JSON can't represent, are left out.
-    Spec: "Per-file Statistics"
     """
     if not pa.types.is_struct(parsed.type):
         return pa.nulls(len(parsed), pa.string())

@@ -8,6 +8,8 @@ Read many `add` lines of JSON straight into Arrow columns, without an object for
 Commits with many adds are written by programs whose lines look alike. Arrow reads such lines on
 all cores. All others are left to the line-by-line reader, which allows everything the protocol
 allows.
+
+Spec: "Action Reconciliation"
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -194,10 +196,7 @@ class LogPart:
 
 @dataclass(frozen=True)
 class Replayed:
-    """The state after replaying parts, and the files that its protocol and metadata come from.
-
-    Spec: "Action Reconciliation"
-    """
+    """The state after replaying parts, and the files that its protocol and metadata come from."""
 
     files: pa.Table
     tombstones: pa.Table
@@ -299,7 +298,6 @@ def replay(parts: Sequence[LogPart], checkpoint: LogPart | None) -> Replayed:
     """Return the state after a checkpoint (None: no state) and the parts that follow, oldest first.
 
     Raises: BrokenLog (`MissingProtocol`, `MissingMetadata`).
-    Spec: "Action Reconciliation"
     """
     every = [*([checkpoint] if checkpoint else []), *parts]
     protocol = _last([part.protocol for part in every if part.protocol])
@@ -327,10 +325,7 @@ def replay(parts: Sequence[LogPart], checkpoint: LogPart | None) -> Replayed:
 
 
 def defining(parts: Sequence[LogPart]) -> tuple[str, ...]:
-    """Return the files with the newest protocol and the newest metadata among the parts.
-
-    Spec: "Action Reconciliation"
-    """
+    """Return the files with the newest protocol and the newest metadata among the parts."""
     protocols = [part.name for part in parts if part.protocol]
     metadata = [part.name for part in parts if part.metadata]
     return tuple(dict.fromkeys([*protocols[-1:], *metadata[-1:]]))
@@ -339,10 +334,7 @@ def defining(parts: Sequence[LogPart]) -> tuple[str, ...]:
 def advance(
     files: pa.Table, file_keys: pa.ChunkedArray, tombstones: pa.Table, parts: Sequence[LogPart]
 ) -> tuple[pa.Table, pa.ChunkedArray, pa.Table]:
-    """Return live files, their keys and the tombstones after more parts, oldest first.
-
-    Spec: "Action Reconciliation"
-    """
+    """Return live files, their keys and the tombstones after more parts, oldest first."""
     tail = _newest(parts)
     kept, kept_keys = _without_keys(files, file_keys, tail.every_key)
     dead, _ = _without_keys(tombstones, keys(tombstones), tail.every_key)
@@ -374,9 +366,8 @@ def advance_domains(
 
 
 def keys(actions: pa.Table) -> pa.ChunkedArray:
-    """Return the key of each file action: its canonical path, and its vector's id where it has one.
-
-    Spec: "Action Reconciliation"
+    """Return the key of each file action: its canonical path, and its vector's id where it
+    has one.
     """
     paths = canonical_paths(actions["path"])
     vectors = actions["deletionVector"]

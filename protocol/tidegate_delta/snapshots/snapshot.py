@@ -6,6 +6,8 @@ The result of checking a snapshot against its version checksum file: a value, ne
 
 A wrong checksum file may be its writer's mistake. So reads go on, and the caller is told which
 fields are in doubt.
+
+Spec: "Action Reconciliation"
 """
 
 from bisect import bisect_left
@@ -77,7 +79,6 @@ class KeySet(Set[str]):
     """A set of the texts of a column, which must be distinct.
 
     Law: set(KeySet(column)) == set(column.to_pylist())
-    Spec: "Action Reconciliation"
     """
 
     __slots__ = ("_hashes", "_rows", "_texts")
@@ -138,7 +139,6 @@ class Snapshot:
     log still names (expiry is applied where there is a clock).
     `checksum` is the result of checking the version checksum file, if the caller asked for it.
     Units: `in_commit_timestamp` in ms since the Unix epoch: that of the version's own commit.
-    Spec: "Action Reconciliation"
     """
 
     version: Version
@@ -169,7 +169,6 @@ class LiveKeys:
 
     Law: canonical == canonical_paths(files["path"])
     Shape: `files` has KEY_SCHEMA, a row for each live file.
-    Spec: "Action Reconciliation"
     """
 
     version: Version
@@ -205,7 +204,6 @@ def evolve(snapshot: Snapshot, commit: Commit) -> Snapshot:
     """Return the snapshot after one more commit.
 
     Law: folding evolve over a log's commits equals replaying the log
-    Spec: "Action Reconciliation"
     """
     part = LogPart(
         files=adds_to_columns(list(commit.adds)),
@@ -226,7 +224,6 @@ def evolve_parts(snapshot: Snapshot, parts: Sequence[LogPart]) -> Snapshot:
     """Return the snapshot after more commits, oldest first, given as columns.
 
     Law: the file set is scanned once, however many commits there are
-    Spec: "Action Reconciliation"
     """
     files, file_keys, tombstones = advance(
         snapshot.files, snapshot.file_keys, snapshot.tombstones, parts
@@ -253,10 +250,7 @@ def evolve_parts(snapshot: Snapshot, parts: Sequence[LogPart]) -> Snapshot:
 
 
 def from_replay(version: int, replayed: Replayed, in_commit_timestamp: int | None) -> Snapshot:
-    """Return the snapshot of a replayed log.
-
-    Spec: "Action Reconciliation"
-    """
+    """Return the snapshot of a replayed log."""
     after = Snapshot(
         version=Version(version),
         protocol=replayed.protocol,
