@@ -33,7 +33,7 @@ def _head() -> Iterator[str]:
     yield ""
     yield "Made from the code by `make docs`; do not edit it."
     yield "[`operations.md`](operations.md) explains settings, log lines and metrics,"
-    yield "[`guide.md`](guide.md) options and verbs,"
+    yield "[`writing-from-spark.md`](writing-from-spark.md) options and verbs,"
     yield "[`wire-contract.md`](wire-contract.md) records,"
     yield "[`features.md`](features.md) table features."
 

@@ -47,9 +47,9 @@ class Client(proposals.Client):
     """Appends, deletes, creates and registers, each call as one proposal, and returns its outcome.
 
     `kafka` is the brokers' address; without it, that of the environment. `options` are further ones
-    of `format("tidegate")` for every call: `kafka.*`, `storage.*` and the others in docs/guide.md.
-    `application` is whose batches `batch_id` numbers. Not thread-safe: use one for each thread, and
-    close it, or use it in a `with`.
+    of `format("tidegate")` for every call: `kafka.*`, `storage.*` and the others in
+    docs/writing-from-spark.md. `application` is whose batches `batch_id` numbers. Not thread-safe:
+    use one for each thread, and close it, or use it in a `with`.
     Raises: Misconfigured.
     """
 

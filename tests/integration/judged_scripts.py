@@ -44,7 +44,7 @@ class Script:
     properties: Mapping[str, str] = field(default_factory=dict)
     by: tuple[str, ...] = ()
     differs: Mapping[str, str] = field(default_factory=dict)
-    """The parts in which we are not like delta-spark, and why: docs/guide.md has them, too."""
+    """The parts in which we are not like delta-spark, and why: as in docs/writing-from-spark.md."""
 
 
 def either(theirs: str, ours: Callable[[Table], object]) -> Step:

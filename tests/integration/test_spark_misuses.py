@@ -434,7 +434,7 @@ IN_CI: Final = (
 """The misuses that are tried by day; the others are by night."""
 
 NOT_SEEN_ON_CONNECT: Final = "stream's toTable"
-"""Its tasks are not told who started them; docs/guide.md says so."""
+"""Its tasks are not told who started them; docs/writing-from-spark.md says so."""
 
 _SQL_STATE: Final = "\n SQLSTATE: 38000"
 """What Spark Connect puts behind the error of a Python worker."""

@@ -113,7 +113,7 @@ def test_a_view_is_written_by_sql(tables: Tables) -> None:
 
 
 def test_the_guides_examples_run(tables: Tables) -> None:
-    guide = (Path(__file__).parents[2] / "docs" / "guide.md").read_text()
+    guide = (Path(__file__).parents[2] / "docs" / "writing-from-spark.md").read_text()
     section = guide.partition('\n## From format("delta")\n')[2].partition("\n## ")[0]
     names: dict[str, object] = {
         "spark": tables.spark,
@@ -123,7 +123,7 @@ def test_the_guides_examples_run(tables: Tables) -> None:
     programs = re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
     assert len(programs) == 2
     for program in programs:
-        exec(compile(program, "docs/guide.md", "exec"), names)
+        exec(compile(program, "docs/writing-from-spark.md", "exec"), names)
     assert {row["id"] for row in Table(tables.spark, str(names["path"])).to_df().collect()} == {
         *range(6)
     }

@@ -393,8 +393,8 @@ class Table:
 
         It conflicts only with changes of the same columns or properties. `add_columns` is a schema,
         `comments` maps columns to comments (None removes one), `unset` names properties to remove.
-        `changes` are other changes that docs/guide.md lists, such as `{"op": "drop_column", "path":
-        ["x"]}`.
+        `changes` are other changes that docs/writing-from-any-program.md lists, such as
+        `{"op": "drop_column", "path": ["x"]}`.
         Raises: InvalidRequest (`BadChange`, `TableNotRegistered`); Rejected; OutcomeUnknown.
         """
         wanted = [

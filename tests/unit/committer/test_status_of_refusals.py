@@ -1,4 +1,4 @@
-"""Which status a refusal has: docs/guide.md says it for `malformed` and `table_exists`."""
+"""Which status a refusal has, as docs/writing-from-any-program.md says."""
 
 import json
 from typing import Any

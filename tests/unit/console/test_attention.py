@@ -167,7 +167,7 @@ def test_the_screen_counts_what_there_is() -> None:
 
 
 def test_the_json_form_has_the_same_facts() -> None:
-    data = as_data(well(), [Attention("note", "t", "what", "do", "guide.md")])
+    data = as_data(well(), [Attention("note", "t", "what", "do", "reading.md")])
     assert data["services"]["committer"]["standby"] == 1
     assert data["tables"] == {"open": 1}
     assert data["attention"][0]["about"] == "t"
