@@ -20,7 +20,7 @@ EVENT_ID: Final = "event_id"
 EVERY_PARTITION: Final = -2
 
 
-class Place(NamedTuple):
+class RecordPlace(NamedTuple):
     """Where a record goes that is no change of a row."""
 
     topic: str
@@ -36,7 +36,7 @@ class ChangeRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers
-    place: Place | None = None
+    place: RecordPlace | None = None
 
 
 class VersionBound(NamedTuple):
@@ -65,11 +65,11 @@ class Records(Sequence[ChangeRecord]):
     values: list[bytes | None] = field(default_factory=list)
     event_ids: list[bytes | None] = field(default_factory=list)
     shared: list[Headers] = field(default_factory=list)
-    places: list[Place | None] = field(default_factory=list)
+    places: list[RecordPlace | None] = field(default_factory=list)
     ids_in: tuple[str, ...] = (EVENT_ID,)
 
     def append(
-        self, key: bytes | None, value: bytes | None, headers: Headers, place: Place
+        self, key: bytes | None, value: bytes | None, headers: Headers, place: RecordPlace
     ) -> None:
         """Append a record that is no change of a row."""
         self += Records([key], [value], [None], [headers], [place])

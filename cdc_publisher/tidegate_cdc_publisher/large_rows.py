@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 import orjson
 
-from tidegate_cdc_publisher.change_records import Headers, Place, Records
+from tidegate_cdc_publisher.change_records import Headers, RecordPlace, Records
 from tidegate_delta.errors import InvalidRequest
 from tidegate_messages.proposal import ClaimCheck
 from tidegate_messages.schema_change import CLAIM_CHECK, CLAIMS_FOLDER, TRUNCATED
@@ -86,7 +86,9 @@ class LargeRowRule:
             ("source", topic.encode()),
         ]
         records = Records(ids_in=record.ids_in)
-        records.append(record.keys[0], orjson.dumps(note), headers, Place(self.dead_letters, 0))
+        records.append(
+            record.keys[0], orjson.dumps(note), headers, RecordPlace(self.dead_letters, 0)
+        )
         return records
 
 

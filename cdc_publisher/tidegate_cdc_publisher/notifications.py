@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final, Literal
 from uuid import UUID
 
-from tidegate_cdc_publisher.change_records import CONTENT_TYPE, Headers, Place, Records
+from tidegate_cdc_publisher.change_records import CONTENT_TYPE, Headers, RecordPlace, Records
 from tidegate_messages.stream_position import Position
 from tidegate_runtime.clock import Clock, new_id
 
@@ -27,7 +27,7 @@ BY_SIGNAL: Final[Mapping[str, Status]] = {
 
 def notification(
     table: UUID,
-    place: Place,
+    place: RecordPlace,
     aggregate: Aggregate,
     status: Status,
     details: Mapping[str, str],

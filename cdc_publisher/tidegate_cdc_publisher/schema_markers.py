@@ -15,7 +15,7 @@ from tidegate_cdc_publisher.change_records import (
     CONTENT_TYPE,
     EVERY_PARTITION,
     Headers,
-    Place,
+    RecordPlace,
     Records,
 )
 from tidegate_cdc_publisher.connect_schema import null_key
@@ -57,14 +57,14 @@ class Streams:
 
 
 @dataclass(frozen=True)
-class Shape:
+class SchemaState:
     """A table's metadata at a version, and the key columns of its changes."""
 
     metadata: Metadata
     keys: KeyColumns
 
 
-def schema_steps(before: Shape, after: Shape) -> tuple[SchemaStep, ...]:
+def schema_steps(before: SchemaState, after: SchemaState) -> tuple[SchemaStep, ...]:
     """Return what changed from one version to the next; a change of comments alone is none."""
     steps: tuple[SchemaStep, ...] = ()
     if before.metadata.schema_string != after.metadata.schema_string:
@@ -74,7 +74,7 @@ def schema_steps(before: Shape, after: Shape) -> tuple[SchemaStep, ...]:
     return steps
 
 
-def shift_between(before: Shape, after: Shape) -> SchemaShift | None:
+def shift_between(before: SchemaState, after: SchemaState) -> SchemaShift | None:
     """Return how the rows of one version become rows of the next; None if they are as they were."""
     is_same = before.metadata.schema_string == after.metadata.schema_string
     if is_same and before.keys == after.keys:
@@ -127,7 +127,9 @@ def value_form(form: RecordForm) -> ValueForm:
     return ValueForm(types=types.types, decimals=types.decimals, structs=types.structs)
 
 
-def announced(change: SchemaChange, streams: Streams, after: Shape, form: RecordForm) -> Records:
+def announced(
+    change: SchemaChange, streams: Streams, after: SchemaState, form: RecordForm
+) -> Records:
     """Return the records that announce a change: a marker in every topic partition, if it goes into
     the stream, and one record on the topic of schema changes.
     """
@@ -142,23 +144,23 @@ def announced(change: SchemaChange, streams: Streams, after: Shape, form: Record
     if streams.changes is not None:
         key = marker_key(form, streams.changes, after, f"{SCHEMA}:{change.version}")
         marked: Headers = [*shared, (MARKER, SCHEMA.encode()), (CONTENT, b64encode(content))]
-        records.append(key, None, marked, Place(streams.changes, EVERY_PARTITION))
+        records.append(key, None, marked, RecordPlace(streams.changes, EVERY_PARTITION))
     topic_headers: Headers = [*shared, (codec.FORMAT, codec.FORMATS[SchemaChange].encode())]
-    records.append(table, content, topic_headers, Place(streams.schema_changes, 0))
+    records.append(table, content, topic_headers, RecordPlace(streams.schema_changes, 0))
     return records
 
 
-def empty_snapshot(origin: SourceBlock, topic: str, shape: Shape) -> Records:
+def empty_snapshot(origin: SourceBlock, topic: str, shape: SchemaState) -> Records:
     """Return the marker that ends the snapshot of a table without rows: no row can say so."""
     return _marker(origin, topic, shape, SNAPSHOT_ENDS)
 
 
-def end_marker(origin: SourceBlock, topic: str, shape: Shape) -> Records:
+def end_marker(origin: SourceBlock, topic: str, shape: SchemaState) -> Records:
     """Return the marker behind the last change of a version."""
     return _marker(origin, topic, shape, END)
 
 
-def gap_marker(origin: SourceBlock, topic: str, shape: Shape, gap: StreamGap) -> Records:
+def gap_marker(origin: SourceBlock, topic: str, shape: SchemaState, gap: StreamGap) -> Records:
     """Return the marker that says which versions are not in the stream."""
     return _marker(origin, topic, shape, GAP, ((GAP, b64encode(codec.encode(gap))),))
 
@@ -166,7 +168,7 @@ def gap_marker(origin: SourceBlock, topic: str, shape: Shape, gap: StreamGap) ->
 def _marker(
     origin: SourceBlock,
     topic: str,
-    shape: Shape,
+    shape: SchemaState,
     kind: str,
     extra_headers: Sequence[tuple[str, bytes]] = (),
 ) -> Records:
@@ -181,11 +183,11 @@ def _marker(
     ]
     records = Records()
     key = marker_key(origin.form, topic, shape, f"{kind}:{origin.version}")
-    records.append(key, None, headers, Place(topic, EVERY_PARTITION))
+    records.append(key, None, headers, RecordPlace(topic, EVERY_PARTITION))
     return records
 
 
-def marker_key(form: RecordForm, topic: str, shape: Shape, name: str) -> bytes | None:
+def marker_key(form: RecordForm, topic: str, shape: SchemaState, name: str) -> bytes | None:
     """Return a key that no row has: consumers by key may forget it without effect.
 
     With an inline schema it has the key columns, all null, because sinks look for these; the

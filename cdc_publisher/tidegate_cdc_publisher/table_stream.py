@@ -23,7 +23,7 @@ from tidegate_cdc_publisher.change_reader import (
 )
 from tidegate_cdc_publisher.change_records import (
     Chunk,
-    Place,
+    RecordPlace,
     Records,
     SendThread,
     VersionBound,
@@ -70,7 +70,7 @@ from tidegate_cdc_publisher.record_encoding import Tombstones, records
 from tidegate_cdc_publisher.record_form import PLAIN, REGISTERED, PayloadEncoder, RecordForm
 from tidegate_cdc_publisher.schema_markers import (
     OnSchemaChange,
-    Shape,
+    SchemaState,
     Streams,
     announced,
     check_may_change,
@@ -363,7 +363,7 @@ class TableStream:
         }
         if rows is not None:
             details["total_rows_scanned"] = str(rows)
-        place, clock = Place(topic, 0), self._running.clock
+        place, clock = RecordPlace(topic, 0), self._running.clock
         self._chunk.records += notification(
             self._source.table, place, aggregate, status, details, clock
         )
@@ -391,7 +391,7 @@ class TableStream:
         self._shape, _ = self._opened(version)
         metadata = self._shape.metadata
         keys = self._keys(SnapshotDue(version), metadata, metadata)
-        layout = Shape(metadata, keys)
+        layout = SchemaState(metadata, keys)
         introduction = self._introduction(self._origin_at(version, layout), layout)
         self._announce(introduction.model_copy(update={"snapshot": True}), layout)
         due = SnapshotDue(version)
@@ -403,7 +403,7 @@ class TableStream:
         self._shape, _ = self._opened(version)
         metadata = self._shape.metadata
         keys = self._keys(VersionDue(version), metadata, metadata)
-        layout = Shape(metadata, keys)
+        layout = SchemaState(metadata, keys)
         self._announce(self._introduction(self._origin_at(version, layout), layout), layout)
         position = self._position(VersionDue(version), keys, published=0, complete=True)
         self._move_by(received, position.model_copy(update={"incremental": None}))
@@ -415,7 +415,7 @@ class TableStream:
         before = self._shape or self._shape_at(first - 1)
         after, _ = self._opened(last)
         keys = self._keys(VersionDue(last), after.metadata, (before or after).metadata)
-        layout = Shape(after.metadata, keys)
+        layout = SchemaState(after.metadata, keys)
         origin = self._origin_at(last, layout)
         gap = StreamGap(first=first, last=last, reason=reason)
         self._chunk.records += gap_marker(origin, self._source.topic, layout, gap)
@@ -424,7 +424,7 @@ class TableStream:
         else:
             position = self._state.position
             old = self._keys_declared.before(keys, after.metadata, before.metadata, position)
-            change = self._change(origin, Shape(before.metadata, old), layout)
+            change = self._change(origin, SchemaState(before.metadata, old), layout)
             if change is not None:
                 self._announce(change.model_copy(update={"snapshot": False}), layout)
         self._shape = after
@@ -448,7 +448,7 @@ class TableStream:
             return
         progress, paths = due.progress, self._paths(due.progress)
         keys = self._keys(VersionDue(due.version), shape.metadata, shape.metadata)
-        layout = Shape(shape.metadata, keys)
+        layout = SchemaState(shape.metadata, keys)
         origin = self._origin_at(due.version, layout)
         wanted = Wanted(keys, form=self._source.form)
         end = progress.told + self._source.chunk_rows
@@ -517,7 +517,7 @@ class TableStream:
         """Publish the rows at a version, after the change of the schema that is the reason."""
         shape, snapshot = self._opened(due.version)
         keys = self._keys(due, shape.metadata, shape.metadata)
-        layout = Shape(shape.metadata, keys)
+        layout = SchemaState(shape.metadata, keys)
         origin = self._origin_at(due.version, layout)
         if change is not None:
             self._announce(change, layout)
@@ -572,14 +572,18 @@ class TableStream:
         attributes: Attributes = {"tidegate.table": self._source.name, "tidegate.version": version}
         return start_span("tidegate.publish_changes", parent, attributes=attributes)
 
-    def _layouts(self, due: VersionDue, before: Metadata, after: Metadata) -> tuple[Shape, Shape]:
+    def _layouts(
+        self, due: VersionDue, before: Metadata, after: Metadata
+    ) -> tuple[SchemaState, SchemaState]:
         """Return the columns and key columns before a version, and those from it on."""
         position = self._state.position
         keys = self._keys(due, after, before)
         old = self._keys_declared.before(keys, after, before, position)
-        return Shape(before, old), Shape(after, keys)
+        return SchemaState(before, old), SchemaState(after, keys)
 
-    def _change(self, origin: SourceBlock, old: Shape, new: Shape) -> SchemaChange | None:
+    def _change(
+        self, origin: SourceBlock, old: SchemaState, new: SchemaState
+    ) -> SchemaChange | None:
         """Return the change of the schema that is to be announced with a version, if any.
 
         Raises: InvalidRequest (`SchemaChanged`).
@@ -624,7 +628,7 @@ class TableStream:
                     error_class=error.error_class,
                 ) from error
 
-    def _introduction(self, origin: SourceBlock, layout: Shape) -> SchemaChange:
+    def _introduction(self, origin: SourceBlock, layout: SchemaState) -> SchemaChange:
         """Return the announcement of the schema with which a stream begins."""
         operation = origin.more.get("operation")
         return SchemaChange(
@@ -641,7 +645,7 @@ class TableStream:
             schema_string=layout.metadata.schema_string,
         )
 
-    def _announce(self, change: SchemaChange, layout: Shape) -> None:
+    def _announce(self, change: SchemaChange, layout: SchemaState) -> None:
         """Add an announcement to the chunk; the next position says that it was made."""
         policy, form = self._source.on_schema_change, self._source.form
         has_markers = policy != "topic" and not form.is_registered
@@ -656,7 +660,7 @@ class TableStream:
         self._shape, _ = self._opened(version)
         metadata = self._shape.metadata
         keys = self._keys(VersionDue(version), metadata, metadata)
-        layout = Shape(metadata, keys)
+        layout = SchemaState(metadata, keys)
         self._announce(self._introduction(self._origin_at(version, layout), layout), layout)
         self._notify("Initial Snapshot", "SKIPPED", version)
         self._move(self._position(VersionDue(version), keys, published=0, complete=True))
@@ -666,7 +670,7 @@ class TableStream:
         origin: SourceBlock,
         batches: Iterator[Batch | None],
         due: SnapshotDue | VersionDue,
-        layout: Shape,
+        layout: SchemaState,
         change: SchemaChange | None = None,
     ) -> Generator[None, None, bool]:
         """Publish changes in chunks; the last may wait for those of the next version. Return
@@ -706,7 +710,7 @@ class TableStream:
         return True
 
     def _end_snapshot(
-        self, origin: SourceBlock, due: SnapshotDue, layout: Shape, published: int
+        self, origin: SourceBlock, due: SnapshotDue, layout: SchemaState, published: int
     ) -> None:
         self._notify("Initial Snapshot", "COMPLETED", due.version, published)
         if published == 0:
@@ -798,13 +802,13 @@ class TableStream:
             raise self._stranded(stranded.reason)
         return keys
 
-    def _origin_at(self, version: int, layout: Shape) -> SourceBlock:
+    def _origin_at(self, version: int, layout: SchemaState) -> SourceBlock:
         """Return what the rows of a version share, even if its commit file is gone."""
         entry = read_commit(self._store, version)
         commit = Commit(Version(version), ()) if entry is None else entry[0]
         return self._origin(commit, layout, layout)
 
-    def _origin(self, commit: Commit, before: Shape, after: Shape) -> SourceBlock:
+    def _origin(self, commit: Commit, before: SchemaState, after: SchemaState) -> SourceBlock:
         return SourceBlock(
             self._source.table,
             self._source.name,
@@ -818,7 +822,7 @@ class TableStream:
             registry=self._source.registry,
         )
 
-    def _schemas(self, before: Shape, after: Shape) -> InlineSchemas:
+    def _schemas(self, before: SchemaState, after: SchemaState) -> InlineSchemas:
         form, topic = self._source.form, self._source.topic
         if not form.has_schema:
             return NO_SCHEMAS

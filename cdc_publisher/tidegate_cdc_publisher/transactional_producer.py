@@ -33,7 +33,7 @@ from tidegate_cdc_publisher.change_records import (
     EVERY_PARTITION,
     ChangeRecord,
     Headers,
-    Place,
+    RecordPlace,
     VersionBound,
 )
 from tidegate_delta.errors import Unavailable
@@ -219,7 +219,7 @@ class ChangeWriter:
         key = json.dumps({"id": name}).encode()
         headers: Headers = [("table", str(self._table).encode())]
         headers += [("delta_version", str(bound.version).encode())]
-        place = Place(self._settings.topics.cdc_transactions, 0)
+        place = RecordPlace(self._settings.topics.cdc_transactions, 0)
         record = ChangeRecord(key, json.dumps(value).encode(), headers, place)
         _produce(self._producer, place.topic, record)
 
@@ -389,7 +389,7 @@ def _queue(
         producer.produce(topic, value, key, partition, headers=headers, on_delivery=reported)
 
 
-def _partitions(producer: Producer, place: Place) -> Sequence[int]:
+def _partitions(producer: Producer, place: RecordPlace) -> Sequence[int]:
     if place.partition != EVERY_PARTITION:
         return (place.partition,)
     topic_metadata = producer.list_topics(place.topic, timeout=_WAIT_S).topics[place.topic]

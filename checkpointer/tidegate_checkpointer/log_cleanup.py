@@ -85,7 +85,7 @@ class Circumstances:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class FileDecision:
     """A file, and why it goes or stays."""
 
     file: ListedFile
@@ -109,8 +109,8 @@ class CleanupPlan:
     the first file goes. `rest_bytes` are those of the commits that stay and of two checkpoints.
     """
 
-    goes: tuple[Verdict, ...] = ()
-    stays: tuple[Verdict, ...] = ()
+    goes: tuple[FileDecision, ...] = ()
+    stays: tuple[FileDecision, ...] = ()
     floor: int = -1
     to_verify: tuple[int, ...] = ()
     blocked: tuple[Blocked, ...] = ()
@@ -138,14 +138,15 @@ def plan(listing: LogListing, circumstances: Circumstances) -> CleanupPlan:
     if not circumstances.is_enabled:
         reason = "delta.enableExpiredLogCleanup is false, so nothing of this log is ever deleted"
         return CleanupPlan(
-            stays=tuple(Verdict(file, reason) for file in every),
+            stays=tuple(FileDecision(file, reason) for file in every),
             blocked=(Blocked("disabled", reason),),
         )
     log = _Log(listing, circumstances)
     if log.gap is not None:
         reason = f"version {log.gap} is missing from the log: restore it before anything is deleted"
         return CleanupPlan(
-            stays=tuple(Verdict(file, reason) for file in every), blocked=(Blocked("gap", reason),)
+            stays=tuple(FileDecision(file, reason) for file in every),
+            blocked=(Blocked("gap", reason),),
         )
     going, staying = log.verdicts()
     to_verify = log.to_verify if going else ()
@@ -262,14 +263,14 @@ class _Log:
             reason = f"checkpoint {min(circumstances.unread)} can't be read, so no sidecar goes"
             yield Blocked("unreadable", reason)
 
-    def verdicts(self) -> tuple[tuple[Verdict, ...], tuple[Verdict, ...]]:
+    def verdicts(self) -> tuple[tuple[FileDecision, ...], tuple[FileDecision, ...]]:
         """Return what goes, in the order of deletion, and what stays."""
         judged = list(chain(self._small_files(), self._staged(), self._checkpoints()))
         names_going = {checked.name for checked, _, goes in judged if goes}
         judged += self._sidecars(names_going)
         judged += [(file, _unknown_because(file.name), False) for file in self._unparsed]
-        goes = tuple(Verdict(file, reason) for file, reason, goes in judged if goes)
-        return goes, tuple(Verdict(file, reason) for file, reason, goes in judged if not goes)
+        goes = tuple(FileDecision(file, reason) for file, reason, goes in judged if goes)
+        return goes, tuple(FileDecision(file, reason) for file, reason, goes in judged if not goes)
 
     @cached_property
     def _second_newest(self) -> int:

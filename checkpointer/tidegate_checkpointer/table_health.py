@@ -68,21 +68,21 @@ class Advice:
 
 
 @dataclass(frozen=True)
-class Health:
+class TableHealth:
     """A score of 0 to 100, and the tasks that would raise it, the most useful first."""
 
     score: int
     tasks: tuple[Advice, ...]
 
 
-def assess(facts: TableFacts) -> Health:
+def assess(facts: TableFacts) -> TableHealth:
     """Return a table's health.
 
     Law: the score falls with each penalty, and a table without any has 100 and no task.
     """
     tasks = [task for task in _tasks(facts) if task.penalty > 0]
     tasks.sort(key=lambda task: -task.penalty)
-    return Health(max(0, 100 - sum(task.penalty for task in tasks)), tuple(tasks))
+    return TableHealth(max(0, 100 - sum(task.penalty for task in tasks)), tuple(tasks))
 
 
 def histogram(sizes: Sequence[int]) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from tidegate_console.doctor import clock_checks, kafka_checks, store_checks, version_checks
-from tidegate_console.doctor.check import Check, Verdict
+from tidegate_console.doctor.check import Check, CheckStatus
 from tidegate_console.overview import Overview, OverviewReader, attention
 from tidegate_delta.errors import TidegateError, Unavailable
 from tidegate_messages.topics import Role
@@ -19,7 +19,7 @@ from tidegate_runtime.storage.open_store import canonical_root
 from tidegate_runtime.table_registry import find_table
 
 _WIDTH: Final = 10
-_MARKS: Final[dict[Verdict, str]] = {
+_MARKS: Final[dict[CheckStatus, str]] = {
     "ok": "ok",
     "note": "note",
     "wrong": "WRONG",
@@ -160,7 +160,7 @@ def _once(roots: Sequence[str]) -> list[str]:
 def _running(overview: Overview) -> Iterator[Check]:
     items = attention(overview)
     for item in items:
-        verdict: Verdict = "wrong" if item.level == "problem" else "note"
+        verdict: CheckStatus = "wrong" if item.level == "problem" else "note"
         do = f"{item.do} (docs/{item.guide})"
         yield Check("services", verdict, f"{item.about}: {item.what}", do)
     if not items:

@@ -4,7 +4,7 @@ It is a client for proposals, too: `propose`, `cancel` and `app_versions` are th
 `tidegate_runtime.client.client`, for programs that draft proposals of their own.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -18,11 +18,11 @@ from tidegate_producers.cached_clients import CLIENT_ID, clock, store_for
 from tidegate_producers.options import WriteOptions, for_writing, kafka_settings
 from tidegate_producers.parquet.data_file_writer import FileWriter
 from tidegate_producers.writing import row_delete, table_registration
-from tidegate_producers.writing.constraint_checks import (
+from tidegate_producers.writing.evaluated_constraints import (
     ConstraintCheck,
     evaluable_constraints,
 )
-from tidegate_producers.writing.once import app_txn_of_batch, once, propose_note
+from tidegate_producers.writing.once import Verb, app_txn_of_batch, once, propose_note
 from tidegate_producers.writing.replace_table import NewTable, create_table
 from tidegate_producers.writing.rerun import rerun
 from tidegate_producers.writing.table_write import WriteRequest, check_served, commit, plan
@@ -39,8 +39,6 @@ now (-1 for none), and the one that it has with the write."""
 NO_POSITIONS: Final[Positions] = {}
 _OF_POSITIONS: Final = frozenset({APP_TXN_SEEN, "app_txn_conflict"})
 """The rules that reject a write whose `positions` are not those of the table."""
-
-Verb = Callable[[WriteRequest], Outcome | None]
 
 
 class Client(proposals.Client):

@@ -30,7 +30,7 @@ ROW: Final = "ActionRow"
 """The name of the schema of one action."""
 
 Count = Annotated[int, Strict(), Field(ge=0, le=LONG_MAX)]
-Moment = Annotated[int, Strict(), Field(ge=-TIMESTAMP_MAX, le=TIMESTAMP_MAX)]
+Timestamp = Annotated[int, Strict(), Field(ge=-TIMESTAMP_MAX, le=TIMESTAMP_MAX)]
 """Milliseconds since the Unix epoch."""
 
 VectorKind = Annotated[str, Field(json_schema_extra={"enum": ["u", "i", "p"]})]
@@ -101,7 +101,7 @@ class ProposedRemove(Remove):
 
     model_config = ConfigDict(json_schema_extra=_EXTENDED)
     size: Count | None = None
-    deletion_timestamp: Moment | None = None
+    deletion_timestamp: Timestamp | None = None
 
 
 class ProposedCdc(Cdc):
@@ -120,7 +120,7 @@ class ProposedMetadata(Metadata):
     Spec: "Change Metadata"
     """
 
-    created_time: Moment | None = None
+    created_time: Timestamp | None = None
 
 
 class ProposedTxn(Txn):
@@ -132,7 +132,7 @@ class ProposedTxn(Txn):
 
     app_id: AppId
     version: Count
-    last_updated: Moment | None = None
+    last_updated: Timestamp | None = None
 
 
 PROPOSED: Final[Mapping[str, type[Action]]] = {

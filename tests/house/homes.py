@@ -35,7 +35,7 @@ HOMES: Final = {
         f"{PRODUCERS}vacuum/",
         f"{PRODUCERS}cli/row_commands.py",
         f"{PRODUCERS}client.py",
-        f"{PRODUCERS}writing/constraint_checks.py",
+        f"{PRODUCERS}writing/evaluated_constraints.py",
         f"{PRODUCERS}writing/optimize.py",
         f"{PRODUCERS}writing/partial_overwrite.py",
         f"{PRODUCERS}writing/restore.py",

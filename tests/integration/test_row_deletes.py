@@ -19,7 +19,7 @@ from tidegate_delta.schema.arrow_types import from_arrow
 from tidegate_delta.schema.types import format_schema
 from tidegate_messages.outcome import Outcome
 from tidegate_producers.options import TableLocation, for_writing
-from tidegate_producers.parquet.file_rewrite import Compacted, Rewriter, Rewritten
+from tidegate_producers.parquet.file_rewrite import CompactionResult, Rewriter, Rewritten
 from tidegate_producers.writing.optimize import (
     Bin,
     Compacting,
@@ -104,7 +104,7 @@ def test_a_compaction_and_deletes_beside_it_all_commit(line: Line) -> None:
         request = WriteRequest(WAIT_S)
         assert delete(client, place, "number >= 1000", request, rewrite_here) is not None
 
-        def compact(compacting: Compacting, bins: Sequence[Bin]) -> Sequence[Compacted]:
+        def compact(compacting: Compacting, bins: Sequence[Bin]) -> Sequence[CompactionResult]:
             compacted = compact_here(compacting, bins)
             beside = delete(client, place, "number < 10", request, rewrite_here)
             assert beside is not None

@@ -7,7 +7,7 @@ from unittest import mock
 from tests.simulation.mutants import AT_ONCE, Mutant, mutant
 from tidegate_committer.conflicts import conflict_rules as conflicts
 from tidegate_committer.conflicts import metadata_patches
-from tidegate_committer.conflicts.rebase import Finding, RebaseState
+from tidegate_committer.conflicts.rebase import ConflictFinding, RebaseState
 from tidegate_committer.intake import row_intents
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.row_intents import Relocation
@@ -27,7 +27,7 @@ from tidegate_runtime.storage.log_store import Put, Turn
 
 
 def without_comparing_rows() -> AbstractContextManager[object]:
-    def overlook(rebase_state: RebaseState, winner: Entry) -> Finding | None:
+    def overlook(rebase_state: RebaseState, winner: Entry) -> ConflictFinding | None:
         return None
 
     kept = tuple(rule for rule in conflicts.RULES if rule is not conflicts.concurrent_row_delete)

@@ -152,7 +152,7 @@ def tail(
 
 
 @dataclass
-class _Place:
+class _ReadState:
     """Where a partition is read on, and its end when the command began."""
 
     following: Offset
@@ -164,7 +164,7 @@ def _tail(bus: Bus, topic: str, last: int, *, follow: bool) -> Iterator[Record]:
     try:
         partitions = [TopicPartition(topic, number) for number in range(bus.partitions(topic))]
         places = {
-            topic_partition: _Place(*reader.bounds(topic_partition))
+            topic_partition: _ReadState(*reader.bounds(topic_partition))
             for topic_partition in partitions
         }
         last_records: deque[Record] = deque(maxlen=last)

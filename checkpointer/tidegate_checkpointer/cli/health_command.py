@@ -8,7 +8,14 @@ import typer
 from tidegate_checkpointer.cli.followed_table import TableUri, by_path
 from tidegate_checkpointer.fsck import listed_files, orphans
 from tidegate_checkpointer.settings import CheckpointerSettings
-from tidegate_checkpointer.table_health import EDGES, MIB, Health, TableFacts, assess, histogram
+from tidegate_checkpointer.table_health import (
+    EDGES,
+    MIB,
+    TableFacts,
+    TableHealth,
+    assess,
+    histogram,
+)
 from tidegate_delta.checkpoints import file_totals
 from tidegate_delta.log.file_names import LogFileKind
 from tidegate_delta.properties.table_properties import checkpoint_interval, tombstone_retention_ms
@@ -86,7 +93,7 @@ def facts_of(store: LogStore, now_ms: int | None) -> TableFacts:
     )
 
 
-def _as_data(facts: TableFacts, assessed: Health) -> dict[str, Any]:
+def _as_data(facts: TableFacts, assessed: TableHealth) -> dict[str, Any]:
     return {
         **vars(facts),
         "histogram": dict(zip(_NAMES, facts.histogram, strict=True)),
@@ -96,7 +103,7 @@ def _as_data(facts: TableFacts, assessed: Health) -> dict[str, Any]:
     }
 
 
-def _lines(facts: TableFacts, assessed: Health) -> list[str]:
+def _lines(facts: TableFacts, assessed: TableHealth) -> list[str]:
     newest_checkpoint = (
         "no checkpoint" if facts.checkpoint < 0 else f"checkpoint {facts.checkpoint}"
     )

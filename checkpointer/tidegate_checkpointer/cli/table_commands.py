@@ -18,7 +18,7 @@ from tidegate_checkpointer.log_cleaner import (
     survey,
     verify,
 )
-from tidegate_checkpointer.log_cleanup import CleanupPlan, Verdict
+from tidegate_checkpointer.log_cleanup import CleanupPlan, FileDecision
 from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_delta.errors import BrokenLog
 from tidegate_messages.published_records import Gate
@@ -125,7 +125,7 @@ def _lines(due: CleanupPlan, *, apply: bool) -> Iterator[str]:
 
 
 def _as_data(root: str, due: CleanupPlan, *, apply: bool) -> dict[str, Any]:
-    def told(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+    def told(verdicts: Sequence[FileDecision]) -> list[dict[str, Any]]:
         return [
             {"path": verdict.file.path, "bytes": verdict.file.size_bytes, "why": verdict.why}
             for verdict in verdicts

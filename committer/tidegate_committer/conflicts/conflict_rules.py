@@ -25,8 +25,8 @@ from tidegate_committer.conflicts.concurrent_appends import (
     stated,
 )
 from tidegate_committer.conflicts.rebase import (
+    ConflictFinding,
     ConflictRule,
-    Finding,
     PredicateScan,
     RebaseState,
     adopt,
@@ -168,7 +168,7 @@ class Conflict:
 
     rule: str
     winner_version: int
-    found: Finding = field(default_factory=lambda: Finding(""))
+    found: ConflictFinding = field(default_factory=lambda: ConflictFinding(""))
     winner_proposal_id: UUID | None = None
 
     @property
@@ -191,7 +191,7 @@ class Conflict:
         )
 
 
-def concurrent_append(rebase_state: RebaseState, winner: Entry) -> Finding | None:
+def concurrent_append(rebase_state: RebaseState, winner: Entry) -> ConflictFinding | None:
     """The winner added a file that may hold rows which the proposal would have read."""
     if not _conflicts_with_appends(rebase_state, winner):
         return None
@@ -199,7 +199,7 @@ def concurrent_append(rebase_state: RebaseState, winner: Entry) -> Finding | Non
     added = may_have_been_read(candidate, winner, rebase_state.file_tests, rebase_state.known)
     if added and candidate.reads.whole_table:
         path = added[0][0]
-        return Finding(f"added {path!r}, and the whole table was read", path)
+        return ConflictFinding(f"added {path!r}, and the whole table was read", path)
     if added and not columns:
         path = added[0][0]
         return _may_match(path, _predicate_for(path, rebase_state, winner))
@@ -229,7 +229,7 @@ def _only_moves_row_ids(rebase_state: RebaseState, winner: Entry) -> bool:
 
 def _in_partitions_read(
     rebase_state: RebaseState, winner: Entry, added: AddedFiles
-) -> Finding | None:
+) -> ConflictFinding | None:
     """Return the first of the added files that lies in a partition which was read, or None.
 
     A partition value that its column's type can't hold is found first. delta-spark casts the values
@@ -247,7 +247,9 @@ def _in_partitions_read(
         if not added:
             return None
         path = added[0][0]
-        return Finding(f"added {path!r}, and too much was read by predicates to be compared", path)
+        return ConflictFinding(
+            f"added {path!r}, and too much was read by predicates to be compared", path
+        )
     for scan in rebase_state.scans:
         first: str | None = None
         for key in (*partitions, *ruled_out):
@@ -255,7 +257,7 @@ def _in_partitions_read(
                 matches = scan.partitions[key]
             except ValueError as error:
                 path = winner.added[winner.write_summary.added[key][0]][0]
-                return Finding(f"added {path!r}: {error}", path, *NO_VALUE)
+                return ConflictFinding(f"added {path!r}: {error}", path, *NO_VALUE)
             if matches and first is None:
                 first = partitions.get(key)
         if first is not None:
@@ -263,9 +265,11 @@ def _in_partitions_read(
     return None
 
 
-def _may_match(path: str, predicate: int | None) -> Finding:
+def _may_match(path: str, predicate: int | None) -> ConflictFinding:
     read_part = "what was read" if predicate is None else f"reads.predicates[{predicate}]"
-    return Finding(f"added {path!r}, which may match {read_part}", path, predicate=predicate)
+    return ConflictFinding(
+        f"added {path!r}, which may match {read_part}", path, predicate=predicate
+    )
 
 
 def _predicate_for(path: str, rebase_state: RebaseState, winner: Entry) -> int | None:
@@ -283,7 +287,9 @@ def _has_no_empty_value(key: PartitionKey) -> bool:
     return all(text != "" for _, text in key)
 
 
-def _with_delta_error_class(rebase_state: RebaseState, winner: Entry, finding: Finding) -> Finding:
+def _with_delta_error_class(
+    rebase_state: RebaseState, winner: Entry, finding: ConflictFinding
+) -> ConflictFinding:
     """Return a conflict over removed files with the error class that delta-spark would give it.
 
     delta-spark checks appends first, and without statistics. If our check cleared a winner's append
@@ -299,7 +305,7 @@ def _with_delta_error_class(rebase_state: RebaseState, winner: Entry, finding: F
     return replace(finding, error_class=error_class, exception=exception)
 
 
-def concurrent_delete_read(rebase_state: RebaseState, winner: Entry) -> Finding | None:
+def concurrent_delete_read(rebase_state: RebaseState, winner: Entry) -> ConflictFinding | None:
     """The winner removed a file that was read."""
     if not winner.removed:
         return None
@@ -309,33 +315,33 @@ def concurrent_delete_read(rebase_state: RebaseState, winner: Entry) -> Finding 
     forgets = candidate.only_moves_row_ids or rebase_state.takes_ids_off(winner)
     if not (forgets or candidate.files_read.isdisjoint(removed)):
         path = min(candidate.files_read & removed)
-        finding = Finding(f"removed {path!r}, which was read", path)
+        finding = ConflictFinding(f"removed {path!r}, which was read", path)
         return _with_delta_error_class(rebase_state, winner, finding)
     if candidate.reads.whole_table and removed:
         path = min(removed)
-        return Finding(f"removed {path!r}, and the whole table was read", path)
+        return ConflictFinding(f"removed {path!r}, and the whole table was read", path)
     return None
 
 
-def concurrent_delete_delete(rebase_state: RebaseState, winner: Entry) -> Finding | None:
+def concurrent_delete_delete(rebase_state: RebaseState, winner: Entry) -> ConflictFinding | None:
     """The winner removed a file that the proposal removes too."""
     twice = winner.removed & rebase_state.candidate.content.removed
     if twice and rebase_state.candidate.moves:
         twice -= carried(rebase_state.candidate, winner, rebase_state.known)
     if not twice:
         return None
-    finding = Finding(f"removed {min(twice)!r} too", min(twice))
+    finding = ConflictFinding(f"removed {min(twice)!r} too", min(twice))
     return _with_delta_error_class(rebase_state, winner, finding)
 
 
-def concurrent_row_delete(rebase_state: RebaseState, winner: Entry) -> Finding | None:
+def concurrent_row_delete(rebase_state: RebaseState, winner: Entry) -> ConflictFinding | None:
     """The winner removed a file from which the proposal deletes rows, or deleted the same rows."""
     candidate, level = rebase_state.candidate, rebase_state.level
     conflict = rows_in_the_way(candidate, level, winner, rebase_state.known)
-    return Finding(*conflict) if conflict else None
+    return ConflictFinding(*conflict) if conflict else None
 
 
-def duplicate_actions(rebase_state: RebaseState, winner: Entry) -> Finding | None:
+def duplicate_actions(rebase_state: RebaseState, winner: Entry) -> ConflictFinding | None:
     """The proposal would add a file twice.
 
     It strips row ids from a file that the winner added, and also removes that file or rows of it.
@@ -346,11 +352,15 @@ def duplicate_actions(rebase_state: RebaseState, winner: Entry) -> Finding | Non
     for add in with_ids(winner):
         path = canonical(add.path)
         if path in intended:
-            return Finding(f"added {path!r}, which the proposal adds without ids, less rows", path)
+            return ConflictFinding(
+                f"added {path!r}, which the proposal adds without ids, less rows", path
+            )
         if path in content.removed and winner.vectors.get(path) == content.removed_vectors.get(
             path
         ):
-            return Finding(f"added {path!r}, which the proposal adds without ids and removes", path)
+            return ConflictFinding(
+                f"added {path!r}, which the proposal adds without ids and removes", path
+            )
     return None
 
 

@@ -120,7 +120,7 @@ class RebaseState:
 
 
 @dataclass(frozen=True)
-class Finding:
+class ConflictFinding:
     """What a rule found, in words, and the file, domain or application that it is about, if any.
 
     `predicate` is the index of the read predicate that an added file may match. `error_class` and
@@ -136,7 +136,7 @@ class Finding:
     app_id: str | None = None
 
 
-ConflictRule = Callable[[RebaseState, Entry], Finding | None]
+ConflictRule = Callable[[RebaseState, Entry], ConflictFinding | None]
 """Returns why the proposal conflicts with the winner, or None. The function's name is the rule's.
 """
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Verdict = Literal["ok", "note", "wrong", "away", "skipped"]
+CheckStatus = Literal["ok", "note", "wrong", "away", "skipped"]
 """`note`: it works, and could be better. `away`: something does not answer. `skipped`: not looked
 at, because of an earlier result, or because nobody asked.
 """
@@ -14,6 +14,6 @@ class Check:
     """What a check found; `do` is how to mend it."""
 
     name: str
-    verdict: Verdict
+    verdict: CheckStatus
     found: str
     do: str = ""

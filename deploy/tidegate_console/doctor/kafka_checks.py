@@ -6,7 +6,7 @@ Checks of rights: what this principal may do in Kafka, beside what each role nee
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from tidegate_console.doctor.check import Check, Verdict
+from tidegate_console.doctor.check import Check, CheckStatus
 from tidegate_console.overview import CLIENT_ID
 from tidegate_delta.errors import TidegateError, Unavailable
 from tidegate_messages.topics import EVERYBODY, RIGHTS, Right, Role
@@ -29,7 +29,7 @@ def connection(kafka: KafkaSettings) -> list[Check]:
     error = login_error(kafka)
     if error is None:
         return [*result, Check("login", "ok", _as_whom(kafka))]
-    verdict: Verdict = "away" if isinstance(error, Unavailable) else "wrong"
+    verdict: CheckStatus = "away" if isinstance(error, Unavailable) else "wrong"
     if not kafka.security.uses_tls and any(speaks_tls(server) for server in servers):
         do = "the port speaks TLS: set `kafka.security.protocol` to SSL or SASL_SSL"
         return [*result, Check("login", "wrong", str(error), do)]

@@ -6,7 +6,7 @@ from typing import Protocol
 from uuid import UUID
 
 from tidegate_checkpointer.cli.health_command import facts_of
-from tidegate_checkpointer.table_health import Health, TableFacts, assess
+from tidegate_checkpointer.table_health import TableFacts, TableHealth, assess
 from tidegate_delta.errors import InvalidRequest
 from tidegate_messages.published_records import TableRecord
 from tidegate_producers.cached_clients import store_for
@@ -29,11 +29,11 @@ ACTION_S = 30.0
 
 
 @dataclass(frozen=True)
-class Shape:
+class TableShape:
     """What a table is made of, and what would improve it."""
 
     facts: TableFacts
-    health: Health
+    health: TableHealth
 
 
 class Reading(Protocol):
@@ -48,7 +48,7 @@ class Reading(Protocol):
     def history(self, table: TableRecord, limit: int) -> Sequence[HistoryEntry]:
         """Return the newest versions, newest first."""
 
-    def shape(self, table: TableRecord) -> Shape:
+    def shape(self, table: TableRecord) -> TableShape:
         """Return what a table is made of."""
 
     def claims(self, table: TableRecord) -> Claims:
@@ -89,10 +89,10 @@ class Installation:
         """Return the newest versions, newest first."""
         return list(history(self._store(table), limit))
 
-    def shape(self, table: TableRecord) -> Shape:
+    def shape(self, table: TableRecord) -> TableShape:
         """Return what a table is made of."""
         facts = facts_of(self._store(table), None)
-        return Shape(facts, assess(facts))
+        return TableShape(facts, assess(facts))
 
     def claims(self, table: TableRecord) -> Claims:
         """Return who needs which versions and files of a table."""

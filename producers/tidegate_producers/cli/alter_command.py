@@ -31,7 +31,7 @@ from tidegate_producers.writing.alter_table import (
 from tidegate_producers.writing.drop_feature import Dropping
 from tidegate_producers.writing.drop_feature import drop_feature as drop
 from tidegate_producers.writing.optimize import compact_here
-from tidegate_producers.writing.restore import Moment
+from tidegate_producers.writing.restore import RestorePoint
 from tidegate_producers.writing.row_tracking import alter_prepared
 from tidegate_producers.writing.shallow_clone import CloneRequest, clone
 from tidegate_producers.writing.table_write import WriteRequest, commit, creating, creation
@@ -122,7 +122,7 @@ def create_table(  # noqa: PLR0913 - each is an option of the command
     place = TableLocation(root_of(uri), settings.storage)
     options = WriteOptions(place, settings.kafka, name=name, outcome_timeout_s=timeout)
     if clone_of is not None:
-        moment = moment_from(at, "--at") if at else Moment()
+        moment = moment_from(at, "--at") if at else RestorePoint()
         request = CloneRequest(location_of(clone_of, settings), moment, replace_table)
         with client_of(settings) as client:
             outcome = clone(client, options, request)

@@ -7,7 +7,7 @@ import typer
 from tidegate_delta.errors import InvalidRequest
 from tidegate_producers.cli.table_place import Timeout, UriOrName, client_of, location_of
 from tidegate_producers.options import time_ms
-from tidegate_producers.writing.restore import Moment, restore, survey
+from tidegate_producers.writing.restore import RestorePoint, restore, survey
 from tidegate_producers.writing.table_write import WriteRequest
 from tidegate_runtime.cli.command import Result, command
 from tidegate_runtime.client.client import TIMEOUT_S
@@ -50,11 +50,11 @@ def restore_table(
     return Result(data, [f"version {plan.version}: {effect}{also}; {last}"])
 
 
-def moment_from(text: str, option: str) -> Moment:
+def moment_from(text: str, option: str) -> RestorePoint:
     """Return the version or time that an option names. Raises: BadParameter."""
     if text.isascii() and text.isdigit():
-        return Moment(version=int(text))
+        return RestorePoint(version=int(text))
     try:
-        return Moment(timestamp_ms=time_ms(text, option), text=text)
+        return RestorePoint(timestamp_ms=time_ms(text, option), text=text)
     except InvalidRequest as error:
         raise typer.BadParameter(f"{option} {text!r} is neither a version nor a time") from error

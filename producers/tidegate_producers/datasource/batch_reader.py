@@ -59,7 +59,7 @@ class FilePart:
 
 
 @dataclass(frozen=True)
-class Bin(InputPartition):
+class TaskFiles(InputPartition):
     """The files of one task, or a part of one."""
 
     parts: tuple[FilePart, ...]
@@ -92,12 +92,12 @@ class TableReader(DataSourceReader):
     @plain_errors
     def partitions(self) -> Sequence[InputPartition]:
         """Return the bins; an empty table has one without files."""
-        return self._bins or [Bin(())]
+        return self._bins or [TaskFiles(())]
 
     @plain_errors_of_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a bin, in exactly the schema that Spark expects."""
-        assert isinstance(partition, Bin), "Spark hands back what `partitions` returned"
+        assert isinstance(partition, TaskFiles), "Spark hands back what `partitions` returned"
         yield from partition.read(store_for(self._options.place), self._metadata, self._arrow)
 
 
@@ -123,21 +123,21 @@ def shaped(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
-def binned(files: Iterator[Mapping[str, Any]]) -> list[Bin]:
+def binned(files: Iterator[Mapping[str, Any]]) -> list[TaskFiles]:
     """Return files, rows of ADD_SCHEMA, in bins of at most BIN_BYTES, of one file or its parts."""
-    bins: list[Bin] = []
+    bins: list[TaskFiles] = []
     waiting: list[FilePart] = []
     size = 0
     for file in files:
         if (count := file["size"] // PART_BYTES + 1) > 1:
-            bins += [Bin((FilePart(file, number, count),)) for number in range(count)]
+            bins += [TaskFiles((FilePart(file, number, count),)) for number in range(count)]
             continue
         if waiting and size + file["size"] > BIN_BYTES:
-            bins.append(Bin(tuple(waiting)))
+            bins.append(TaskFiles(tuple(waiting)))
             waiting, size = [], 0
         waiting.append(FilePart(file))
         size += file["size"]
-    return [*bins, Bin(tuple(waiting))] if waiting else bins
+    return [*bins, TaskFiles(tuple(waiting))] if waiting else bins
 
 
 def check_schema(spark_schema: SparkSchema, schema: StructType, root: str) -> None:

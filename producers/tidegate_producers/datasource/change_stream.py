@@ -16,7 +16,12 @@ from tidegate_delta.schema.types import StructType
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.datasource.batch_reader import BIN_BYTES, ChangeBin, shaped
 from tidegate_producers.datasource.plain_errors import plain_errors, plain_errors_of_rows
-from tidegate_producers.datasource.stream_source import Files, Position, StreamReader, StreamSource
+from tidegate_producers.datasource.stream_source import (
+    FilePosition,
+    Files,
+    StreamReader,
+    StreamSource,
+)
 from tidegate_producers.options import StreamReadOptions
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.change_row_reader import change_fields, read_change_file
@@ -39,7 +44,7 @@ class ChangeStreamSource(StreamSource):
 
     splits_versions = False
 
-    def first(self) -> Position:
+    def first(self) -> FilePosition:
         """Return where a new stream begins, which must be recorded. Raises: as StreamSource."""
         first = super().first()
         version = min(first.version, self.head())
@@ -110,7 +115,7 @@ class ChangeStreamReader(StreamReader):
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> Sequence[InputPartition]:
         """Return the files of a batch, in bins of about equal size."""
-        files = self._reading.between(Position.from_json(start), Position.from_json(end))
+        files = self._reading.between(FilePosition.from_json(start), FilePosition.from_json(end))
         bins: list[ChangeBin] = []
         waiting: list[tuple[ChangePlan, ChangeFile]] = []
         size = 0

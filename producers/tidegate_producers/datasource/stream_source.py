@@ -38,7 +38,7 @@ from tidegate_delta.schema.types import (
     parse_schema,
 )
 from tidegate_producers.cached_clients import store_for
-from tidegate_producers.datasource.batch_reader import Bin, binned, check_schema
+from tidegate_producers.datasource.batch_reader import TaskFiles, binned, check_schema
 from tidegate_producers.datasource.plain_errors import plain_errors, plain_errors_of_rows
 from tidegate_producers.datasource.spark_schema import arrow_of
 from tidegate_producers.options import StreamReadOptions
@@ -60,7 +60,7 @@ Files = Sequence[Mapping[str, Any]]
 """Files as rows of ADD_SCHEMA."""
 
 
-class Position(NamedTuple):
+class FilePosition(NamedTuple):
     """The next file to read: `number` of a version, or of the table as it is at a version.
 
     `table_id` and `commit` are the table and the bytes of the last version of which it has read,
@@ -125,7 +125,7 @@ class StreamSource:
         self._digest = lru_cache(VERSIONS_KEPT)(self._digest_of)
         self._columns_are_checked = False
 
-    def first(self) -> Position:
+    def first(self) -> FilePosition:
         """Return where a new stream begins.
 
         Raises: InvalidRequest (`TimestampAfterLatest`, `NotADeltaTable`); BrokenLog; Unavailable.
@@ -134,18 +134,18 @@ class StreamSource:
         if options.starting_timestamp_ms is not None:
             keys = open_keys(self._store)
             first, _ = versions_between(self._store, keys, options.starting_timestamp_ms)
-            return Position(first)
+            return FilePosition(first)
         if options.starts_at_latest:
-            return Position(head + 1)
+            return FilePosition(head + 1)
         if options.starting_version is None:
-            return Position(head, is_snapshot=True)
+            return FilePosition(head, is_snapshot=True)
         if options.starting_version > head + 1:
             raise InvalidRequest(
                 f"option startingVersion={options.starting_version}: the newest version of "
                 f"{self._store.root} is {head}; start at a version up to {head + 1}, or at latest",
                 error_class="DELTA_VERSION_NOT_FOUND",
             )
-        return Position(options.starting_version)
+        return FilePosition(options.starting_version)
 
     def head(self, at_least: int = -1) -> int:
         """Return the newest version. Raises: InvalidRequest (`NotADeltaTable`); Unavailable."""
@@ -157,11 +157,11 @@ class StreamSource:
             )
         return head
 
-    def noted(self, position: Position) -> Position:
+    def noted(self, position: FilePosition) -> FilePosition:
         """Return a position with the identity of what it has read."""
         return position._replace(table_id=self.metadata.id, commit=self._digest(position.last_read))
 
-    def check(self, position: Position, head: int) -> None:
+    def check(self, position: FilePosition, head: int) -> None:
         """Refuse a position of another table, or of versions that others have replaced.
 
         A version that was cleaned out of the log can't be compared, and with failOnDataLoss=false
@@ -191,8 +191,8 @@ class StreamSource:
         self._columns_are_checked = True
 
     def files_from(
-        self, start: Position, until: int
-    ) -> Iterator[tuple[Position, Mapping[str, Any]]]:
+        self, start: FilePosition, until: int
+    ) -> Iterator[tuple[FilePosition, Mapping[str, Any]]]:
         """Yield the files from a position to the end of version `until`, each with the position
         behind it.
 
@@ -203,18 +203,18 @@ class StreamSource:
             files = self._opened(version)
             for place in range(index, len(files)):
                 if self._is_wanted(files[place]):
-                    yield Position(version, place + 1, is_snapshot=True), files[place]
+                    yield FilePosition(version, place + 1, is_snapshot=True), files[place]
             version, index = version + 1, 0
         while version <= until:
             files = self._kept(version)
             for place in range(index, len(files)):
                 if self._is_wanted(files[place]):
-                    yield Position(version, place + 1), files[place]
+                    yield FilePosition(version, place + 1), files[place]
             version, index = version + 1, 0
 
     def up_to(
-        self, start: Position, until: int, files_max: int | None, bytes_max: int | None
-    ) -> Position:
+        self, start: FilePosition, until: int, files_max: int | None, bytes_max: int | None
+    ) -> FilePosition:
         """Return the position behind as many files as a batch may have, at least one if there is
         one. Units: `bytes_max` in bytes.
         """
@@ -227,9 +227,9 @@ class StreamSource:
             is_over = is_full or (bytes_max is not None and size > bytes_max)
             if count > 1 and is_over and may_end and before.place > start.place:
                 return before
-        return Position(max(until + 1, start.version + start.is_snapshot))
+        return FilePosition(max(until + 1, start.version + start.is_snapshot))
 
-    def between(self, start: Position, end: Position) -> list[Mapping[str, Any]]:
+    def between(self, start: FilePosition, end: FilePosition) -> list[Mapping[str, Any]]:
         """Return the files of a batch."""
         until = end.version if end.number and not end.is_snapshot else end.version - 1
         files = []
@@ -408,7 +408,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises: InvalidRequest, for a version that the stream may not pass; BrokenLog; Unavailable.
         """
-        position = Position.from_json(start)
+        position = FilePosition.from_json(start)
         head = self._reading.head(position.version - 1) if self._last is None else self._last
         self._reading.check(position, head)
         files_max, bytes_max = self._options.files_max, self._options.bytes_max
@@ -433,15 +433,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> Sequence[InputPartition]:
         """Return the files of a batch, in bins of about equal size."""
-        first, last = Position.from_json(start), Position.from_json(end)
+        first, last = FilePosition.from_json(start), FilePosition.from_json(end)
         self._reading.check(last, self._reading.head(last.version - 1))
         files = self._reading.between(first, last)
-        return binned(iter(files)) or [Bin(())]
+        return binned(iter(files)) or [TaskFiles(())]
 
     @plain_errors_of_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a bin, in exactly the schema that Spark expects."""
-        assert isinstance(partition, Bin), "Spark hands back what `partitions` returned"
+        assert isinstance(partition, TaskFiles), "Spark hands back what `partitions` returned"
         yield from partition.read(store_for(self._options.place), self._metadata, self._arrow)
 
     def _new_source(self, store: LogStore, options: StreamReadOptions) -> StreamSource:

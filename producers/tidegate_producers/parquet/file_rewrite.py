@@ -215,7 +215,7 @@ _UNBOUNDED: Final = 1 << 62
 
 
 @dataclass(frozen=True)
-class Compacted:
+class CompactionResult:
     """The result for one bin of files: the files that have its rows now, none if all were deleted.
 
     `rows` says how many rows each old file had, in order, if one new file has them in that order.
@@ -257,7 +257,7 @@ class Compactor:
         self._clock = clock
         self._task = task
 
-    def compact(self, files: Sequence[Mapping[str, Any]]) -> Compacted:
+    def compact(self, files: Sequence[Mapping[str, Any]]) -> CompactionResult:
         """Write the rows of some files of one partition, given as rows of ADD_SCHEMA, into one.
 
         Raises: BrokenLog (`DataFileMissing`, `DeletionVectorMissing`); Unavailable.
@@ -272,4 +272,4 @@ class Compactor:
             counts.append((str(file["path"]), count))
         written = writer.finish()
         assert len(written) <= 1, "the files of a bin have the same partition values"
-        return Compacted(tuple(counts), tuple(written))
+        return CompactionResult(tuple(counts), tuple(written))

@@ -200,14 +200,14 @@ def stored(
     ).schema
     return [
         _fitted(
-            value, field.dataType, target[name].dataType, _Place(name, fills, old.get(name))
+            value, field.dataType, target[name].dataType, _ValueTarget(name, fills, old.get(name))
         ).alias(name)
         for (name, value), field in zip(values.items(), kinds.fields, strict=True)
     ]
 
 
 @dataclass(frozen=True)
-class _Place:
+class _ValueTarget:
     """Where a value goes, for messages; whether structs may lack fields, and the value from which
     they are taken then.
     """
@@ -216,17 +216,17 @@ class _Place:
     fills: bool
     old: Column | None = None
 
-    def inside(self, name: str) -> "_Place":
+    def inside(self, name: str) -> "_ValueTarget":
         """Return the place of an element, a key or a value, of which there is no old one."""
-        return _Place(f"{self.name}.{name}", self.fills)
+        return _ValueTarget(f"{self.name}.{name}", self.fills)
 
-    def field(self, name: str) -> "_Place":
+    def field(self, name: str) -> "_ValueTarget":
         """Return the place of a field of a struct."""
         old = None if self.old is None else self.old.getField(name)
-        return _Place(f"{self.name}.{name}", self.fills, old)
+        return _ValueTarget(f"{self.name}.{name}", self.fills, old)
 
 
-def _fitted(value: Column, source: DataType, target: DataType, place: _Place) -> Column:
+def _fitted(value: Column, source: DataType, target: DataType, place: _ValueTarget) -> Column:
     if source.simpleString() == target.simpleString():
         return value
     match source, target:
@@ -260,7 +260,7 @@ def _fitted(value: Column, source: DataType, target: DataType, place: _Place) ->
     return F.when(value.isNotNull(), F.coalesce(value.try_cast(target), wrong))
 
 
-def _struct(value: Column, source: StructType, target: StructType, place: _Place) -> Column:
+def _struct(value: Column, source: StructType, target: StructType, place: _ValueTarget) -> Column:
     """Return a struct with the wanted fields, each from the given one of its name."""
     by_name = {field.name.lower(): field for field in source.fields}
     target_names = {field.name.lower() for field in target.fields}

@@ -25,7 +25,7 @@ from tidegate_delta.snapshots.file_action_columns import adds_to_columns
 from tidegate_producers.cached_clients import clock, store_for
 from tidegate_producers.parquet.data_file_encoding import as_it_is, keeping_row_ids, layout_of
 from tidegate_producers.parquet.data_file_writer import FileWriter, actions_of
-from tidegate_producers.parquet.file_rewrite import Compacted
+from tidegate_producers.parquet.file_rewrite import CompactionResult
 from tidegate_producers.table.spark_jobs import LOCAL_REWRITE_BYTES_MAX
 from tidegate_producers.table.target_frame import (
     FILE,
@@ -184,7 +184,7 @@ class CompactionOnExecutors:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
-    def __call__(self, compacting: Compacting, bins: Sequence[Bin]) -> Sequence[Compacted]:
+    def __call__(self, compacting: Compacting, bins: Sequence[Bin]) -> Sequence[CompactionResult]:
         """Return the result of each bin, in order."""
         if compacting.order:
             return [self._sorted(compacting, file_bin) for file_bin in bins]
@@ -208,12 +208,14 @@ class CompactionOnExecutors:
 
         spread = frame.repartition(len(bins))
         rows = spread.mapInArrow(on_executor, "place int, compacted binary").collect()
-        results = {row["place"]: Compacted.from_json(bytes(row["compacted"])) for row in rows}
+        results = {
+            row["place"]: CompactionResult.from_json(bytes(row["compacted"])) for row in rows
+        }
         return [results[place] for place in range(len(bins))]
 
-    def _sorted(self, compacting: Compacting, file_bin: Bin) -> Compacted:
+    def _sorted(self, compacting: Compacting, file_bin: Bin) -> CompactionResult:
         count = max(1, ceil(file_bin.size / compacting.file_bytes))
-        return Compacted((), tuple(reordered(self._spark, compacting, file_bin.adds, count)))
+        return CompactionResult((), tuple(reordered(self._spark, compacting, file_bin.adds, count)))
 
 
 def metrics_of(root: str, optimized: Optimized) -> list[tuple[Any, ...]]:

@@ -63,7 +63,7 @@ from tidegate_producers.writing.once import Batch, Verb, VerbsOfBatch, app_txn_o
 from tidegate_producers.writing.optimize import FILE_BYTES, OptimizeRequest, optimize
 from tidegate_producers.writing.replace_table import NewTable, create_table, replace_table
 from tidegate_producers.writing.rerun import rerun
-from tidegate_producers.writing.restore import Moment, restore
+from tidegate_producers.writing.restore import RestorePoint, restore
 from tidegate_producers.writing.row_delete import delete
 from tidegate_producers.writing.row_tracking import alter_prepared
 from tidegate_producers.writing.shallow_clone import CloneRequest, clone
@@ -594,7 +594,7 @@ class Table:
         Raises: InvalidRequest, naming the target or the property; UnsupportedFeature, for a deep
         clone; Rejected; OutcomeUnknown; Unavailable.
         """
-        return self._cloned(Moment(), target, isShallow, replace, properties)
+        return self._cloned(RestorePoint(), target, isShallow, replace, properties)
 
     def cloneAtVersion(  # noqa: N802 - delta-spark's name
         self,
@@ -607,7 +607,7 @@ class Table:
         """Make a shallow clone of a version. Raises: as `clone`; InvalidRequest
         (`VersionNotFound`).
         """
-        return self._cloned(Moment(version), target, isShallow, replace, properties)
+        return self._cloned(RestorePoint(version), target, isShallow, replace, properties)
 
     def cloneAtTimestamp(  # noqa: N802 - delta-spark's name
         self,
@@ -622,7 +622,7 @@ class Table:
         Raises: as `clone`.
         """
         at_ms = time_ms(in_zone(timestamp, self._zone), "timestamp")
-        moment = Moment(timestamp_ms=at_ms, text=timestamp)
+        moment = RestorePoint(timestamp_ms=at_ms, text=timestamp)
         return self._cloned(moment, target, isShallow, replace, properties)
 
     def generate(self, mode: str) -> None:
@@ -644,7 +644,7 @@ class Table:
         Raises: InvalidRequest (`VersionNotFound`, `DataFileMissing`, for files that a vacuum
         deleted); UnsupportedFeature; Rejected, if others change it meanwhile; OutcomeUnknown.
         """
-        return self._restored(Moment(version=version))
+        return self._restored(RestorePoint(version=version))
 
     def restore_to_timestamp(self, timestamp: str) -> DataFrame:
         """Make the table what it was at a time, in the session's time zone unless it names one.
@@ -652,7 +652,7 @@ class Table:
         Raises: as `restore_to_version`.
         """
         at_ms = time_ms(in_zone(timestamp, self._zone), "timestamp")
-        return self._restored(Moment(timestamp_ms=at_ms, text=timestamp))
+        return self._restored(RestorePoint(timestamp_ms=at_ms, text=timestamp))
 
     def add_constraint(self, name: str, expression: str) -> int | None:
         """Add a CHECK constraint, after Spark has found it true for every row; return the version.
@@ -741,7 +741,7 @@ class Table:
 
     def _cloned(
         self,
-        moment: Moment,
+        moment: RestorePoint,
         target: str,
         is_shallow: bool,
         replaces: bool,
@@ -773,7 +773,7 @@ class Table:
         self._refresh_views()
         return self._spark.createDataFrame(metrics_of(self.root, result), METRICS)
 
-    def _restored(self, moment: Moment) -> DataFrame:
+    def _restored(self, moment: RestorePoint) -> DataFrame:
         options = self._options
         request = WriteRequest.of(options)
         restoration, outcome = restore(client_for(options.kafka), options.place, moment, request)

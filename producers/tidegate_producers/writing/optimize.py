@@ -28,7 +28,7 @@ from tidegate_messages.proposal import Operation, ReadSet, RowMapping, Source
 from tidegate_producers.cached_clients import clock, store_for
 from tidegate_producers.options import TableLocation
 from tidegate_producers.parquet.data_file_encoding import layout_of
-from tidegate_producers.parquet.file_rewrite import Compacted, Compactor, whole_files
+from tidegate_producers.parquet.file_rewrite import CompactionResult, Compactor, whole_files
 from tidegate_producers.writing.clustering import sorted_by
 from tidegate_producers.writing.column_checks import (
     Attestation,
@@ -143,18 +143,18 @@ class Compacting:
     written: Metadata | None = None
 
 
-CompactionRunner = Callable[[Compacting, Sequence[Bin]], Sequence[Compacted]]
+CompactionRunner = Callable[[Compacting, Sequence[Bin]], Sequence[CompactionResult]]
 """Compacts bins, on executors or in this process, and returns their results in order."""
 
 
-def compact_here(compacting: Compacting, bins: Sequence[Bin]) -> Sequence[Compacted]:
+def compact_here(compacting: Compacting, bins: Sequence[Bin]) -> Sequence[CompactionResult]:
     """Compact bins in this process: a `CompactionRunner`."""
     return compact_files(compacting, [file_bin.files for file_bin in bins])
 
 
 def compact_files(
     compacting: Compacting, bins: Sequence[Sequence[Mapping[str, Any]]], task: int = 0
-) -> list[Compacted]:
+) -> list[CompactionResult]:
     """Return the result of each bin, given as rows of ADD_SCHEMA."""
     store, metadata = store_for(compacting.place), compacting.metadata
     compactor = Compactor(store, metadata, clock(), task, compacting.written)
@@ -278,7 +278,7 @@ def _compacting(snapshot: Snapshot, place: TableLocation, request: OptimizeReque
     return Compacting(place, metadata, order, size)
 
 
-def _unchanged(compacted: Compacted, compacting: Compacting) -> Compacted:
+def _unchanged(compacted: CompactionResult, compacting: Compacting) -> CompactionResult:
     """Return a result whose files say that they change no data, and by whom they are clustered."""
     add_fields: dict[str, Any] = {"data_change": False}
     if compacting.is_clustered:
@@ -347,7 +347,7 @@ def _body(
     stamp: proposal_drafts.Stamp,
     request: OptimizeRequest,
     bins: Sequence[Bin],
-    compacted: Sequence[Compacted],
+    compacted: Sequence[CompactionResult],
     compacting: Compacting,
 ) -> proposal_drafts.Body:
     removed = [add for file_bin in bins for add in file_bin.adds]
@@ -372,7 +372,9 @@ def _body(
     )
 
 
-def _mappings(compacted: Sequence[Compacted], *, keeps_row_ids: bool) -> Iterator[RowMapping]:
+def _mappings(
+    compacted: Sequence[CompactionResult], *, keeps_row_ids: bool
+) -> Iterator[RowMapping]:
     for result in compacted:
         if not (result.adds and result.rows):
             continue
@@ -404,7 +406,10 @@ def _metrics(removed: Sequence[Add], added: Sequence[Add]) -> dict[str, str]:
 
 
 def _note(
-    optimized: Optimized, bins: Sequence[Bin], compacted: Sequence[Compacted], version: int | None
+    optimized: Optimized,
+    bins: Sequence[Bin],
+    compacted: Sequence[CompactionResult],
+    version: int | None,
 ) -> None:
     assert version is not None, "what is committed has a version"
     optimized.versions.append(version)

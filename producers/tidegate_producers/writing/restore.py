@@ -41,7 +41,7 @@ _NAMED_MAX: Final = 5
 
 
 @dataclass(frozen=True)
-class Moment:
+class RestorePoint:
     """The version to restore, or the time whose version it is, as given. Units: ms since the Unix
     epoch.
     """
@@ -83,13 +83,13 @@ class Restoration:
         }
 
 
-def survey(place: TableLocation, moment: Moment) -> Restoration:
+def survey(place: TableLocation, moment: RestorePoint) -> Restoration:
     """Return what a restore would change; nothing is written. Raises: as `restore`."""
     return _planned(store_for(place), moment)[0]
 
 
 def restore(
-    client: Client, place: TableLocation, moment: Moment, request: WriteRequest
+    client: Client, place: TableLocation, moment: RestorePoint, request: WriteRequest
 ) -> tuple[Restoration, Outcome | None]:
     """Restore a table, and return what changed and the outcome; None if it is as it was already.
 
@@ -116,7 +116,7 @@ def restore(
     return planned, propose(client, store, proposal, request.timeout_s)
 
 
-def _planned(store: LogStore, moment: Moment) -> tuple[Restoration, Snapshot, Snapshot]:
+def _planned(store: LogStore, moment: RestorePoint) -> tuple[Restoration, Snapshot, Snapshot]:
     now = open_snapshot(store)
     target = open_snapshot(store, moment.version, moment.timestamp_ms)
     check_writable(now.protocol, now.metadata, store.root)
@@ -189,7 +189,7 @@ def _draft(
     stamp: proposal_drafts.Stamp,
     planned: Restoration,
     metadata: Metadata,
-    moment: Moment,
+    moment: RestorePoint,
 ) -> Proposal:
     version = None if moment.version is None else str(moment.version)
     parameters: Mapping[str, str | None] = {"version": version, "timestamp": moment.text}

@@ -36,7 +36,7 @@ from tidegate_producers.writing.column_checks import (
     row_columns,
     with_attestation,
 )
-from tidegate_producers.writing.restore import Moment
+from tidegate_producers.writing.restore import RestorePoint
 from tidegate_producers.writing.table_write import (
     WriteRequest,
     check_may_remove,
@@ -58,7 +58,7 @@ class CloneRequest:
     """
 
     source: TableLocation
-    moment: Moment = field(default_factory=Moment)
+    moment: RestorePoint = field(default_factory=RestorePoint)
     replaces: bool = False
     properties: Mapping[str, str] = field(default_factory=dict)
 

@@ -49,7 +49,7 @@ Long = Annotated[int, Field(ge=-LONG_MAX - 1, le=LONG_MAX)]
 Integer = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 StrictLong = Annotated[Long, Strict()]
 StrictInteger = Annotated[Integer, Strict()]
-Moment = Annotated[int, Field(ge=-TIMESTAMP_MAX, le=TIMESTAMP_MAX), BeforeValidator(_within)]
+Timestamp = Annotated[int, Field(ge=-TIMESTAMP_MAX, le=TIMESTAMP_MAX), BeforeValidator(_within)]
 """Milliseconds since the Unix epoch, clamped to TIMESTAMP_MAX.
 
 Spec: "In-Commit Timestamps"
@@ -255,8 +255,8 @@ class CommitInfo(Action):
     """
 
     wire_name: ClassVar[str] = "commitInfo"
-    timestamp: Moment | None = None
-    in_commit_timestamp: Moment | None = None
+    timestamp: Timestamp | None = None
+    in_commit_timestamp: Timestamp | None = None
     operation: str | None = None
     operation_parameters: Mapping[str, Kept] | None = None
     operation_metrics: Mapping[str, Kept] | None = None

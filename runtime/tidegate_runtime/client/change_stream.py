@@ -43,7 +43,7 @@ _ENVELOPE: Final = frozenset({"op", "before", "after", "source"})
 Row = Mapping[str, Any]
 
 
-class Place(NamedTuple):
+class StreamPlace(NamedTuple):
     """The place of a change in the stream: a snapshot's rows come before its next version's, those
     of an incremental one between two versions. `part` says which: 0, 1 for changes, 2.
     """
@@ -68,12 +68,12 @@ class Change:
     value: Row
 
     @property
-    def place(self) -> Place:
+    def place(self) -> StreamPlace:
         """Its place among the changes of its topic partition."""
         if self.op != "r":
-            return Place(self.version, 1, self.index)
+            return StreamPlace(self.version, 1, self.index)
         is_incremental = self.value["source"].get("snapshot") == "incremental"
-        return Place(self.version, 2 if is_incremental else 0, self.index)
+        return StreamPlace(self.version, 2 if is_incremental else 0, self.index)
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class _Progress:
     """
 
     offset: Offset
-    last: Place | None = None
+    last: StreamPlace | None = None
     schema: int = -1
     waits: SchemaChange | None = None
     following: Offset | None = None
@@ -418,7 +418,7 @@ class ChangeStream:
             topic_partition = TopicPartition(self._topic, number)
             first, end = self._reader.bounds(topic_partition)
             saved = position["partitions"].get(str(number))
-            last = Place(*saved["last"]) if saved and saved["last"] else None
+            last = StreamPlace(*saved["last"]) if saved and saved["last"] else None
             offset = Offset(saved["offset"]) if saved else first
             if position["id"] != self._id or offset > end:
                 # The topic was recreated: what was read before is passed over by its place.

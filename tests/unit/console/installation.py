@@ -8,7 +8,7 @@ from uuid import UUID
 from tests.unit.console.test_attention import NOW_MS, TOPICS, well
 from tidegate_checkpointer.table_health import TableFacts, assess
 from tidegate_console.overview import Overview
-from tidegate_console.web.reading import Shape
+from tidegate_console.web.reading import TableShape
 from tidegate_delta.errors import InvalidRequest
 from tidegate_messages.outcome import Outcome, Rejection
 from tidegate_messages.published_records import FollowerRecord, Gate, TableRecord
@@ -137,12 +137,12 @@ class MadeUp:
             HistoryEntry(43, NOW_MS - 90_000, "OPTIMIZE", engine_info="delta-rs:1.6"),
         ]
 
-    def shape(self, table: TableRecord) -> Shape:
+    def shape(self, table: TableRecord) -> TableShape:
         """Return a table that should be compacted."""
         facts = TableFacts(
             44, 40, 10, 4, 8, 90_000, 4_000, 40_000 * 2**10, (4_000, 0, 0, 0), 10**6, 0, 0
         )
-        return Shape(facts, assess(facts))
+        return TableShape(facts, assess(facts))
 
     def claims(self, table: TableRecord) -> Claims:
         """Return a holder of versions."""

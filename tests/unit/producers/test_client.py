@@ -10,7 +10,7 @@ from tests.unit.producers.writing.test_table_write import Line
 from tidegate import Client, InvalidRequest
 from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_producers import client as client_module
-from tidegate_producers.writing.constraint_checks import evaluable_constraints
+from tidegate_producers.writing.evaluated_constraints import evaluable_constraints
 from tidegate_runtime.table_io.open_table import open_snapshot
 
 ROWS = pa.table({"k": [1, 2, 3], "p": ["a", "b", None]})

@@ -19,7 +19,7 @@ from tests.builders import (
 )
 from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
 from tidegate_producers.datasource.change_stream import ChangeItem, ChangeStreamSource
-from tidegate_producers.datasource.stream_source import Position, StreamSource
+from tidegate_producers.datasource.stream_source import FilePosition, StreamSource
 from tidegate_producers.options import (
     for_changes_of_any_kind,
     for_reading,
@@ -40,7 +40,9 @@ def source(store: LogStore, **options: str) -> StreamSource:
     return StreamSource(store, for_stream_reading({"path": "memory://t", **options}))
 
 
-def all_of(one: StreamSource, start: Position | None = None, files_max: int = 2) -> list[list[str]]:
+def all_of(
+    one: StreamSource, start: FilePosition | None = None, files_max: int = 2
+) -> list[list[str]]:
     """Return the paths of each batch until nothing is left; each is read as Spark would."""
     at, result = start or one.first(), list[list[str]]()
     while True:
@@ -48,7 +50,7 @@ def all_of(one: StreamSource, start: Position | None = None, files_max: int = 2)
         end = one.up_to(at, head, files_max, None) if head >= at.version else at
         if end == at:
             return result
-        offset = Position.from_json(end.to_json())
+        offset = FilePosition.from_json(end.to_json())
         result.append([str(file["path"]) for file in one.between(at, offset)])
         at = offset
 
@@ -60,7 +62,7 @@ def with_operation(*rows: Row) -> LogStore:
 def test_a_stream_begins_with_the_table_as_it_is() -> None:
     store = table_in_memory(*CHANGING)
     one = source(store)
-    assert one.first() == Position(3, is_snapshot=True)
+    assert one.first() == FilePosition(3, is_snapshot=True)
     assert all_of(one) == [["b", "c"], ["d", "e"], ["f"]]
 
 
@@ -73,17 +75,17 @@ def test_a_stream_of_versions_reads_what_each_added_once() -> None:
 
 def test_a_batch_has_at_least_one_file_and_stays_within_the_bytes() -> None:
     one = source(table_in_memory(*CHANGING), startingVersion="0")
-    size = int(one.between(Position(0), Position(1))[0]["size"])
-    assert one.up_to(Position(0), 3, None, 1) == Position(0, 1)
-    assert one.up_to(Position(0), 3, None, 3 * size) == Position(1, 1)
-    assert one.up_to(Position(0), 3, None, None) == Position(4)
+    size = int(one.between(FilePosition(0), FilePosition(1))[0]["size"])
+    assert one.up_to(FilePosition(0), 3, None, 1) == FilePosition(0, 1)
+    assert one.up_to(FilePosition(0), 3, None, 3 * size) == FilePosition(1, 1)
+    assert one.up_to(FilePosition(0), 3, None, None) == FilePosition(4)
 
 
 def test_new_versions_continue_where_the_stream_was() -> None:
     store = table_in_memory(*CHANGING)
     one = source(store)
     behind = one.up_to(one.first(), 3, None, None)
-    assert behind == Position(4)
+    assert behind == FilePosition(4)
     assert one.up_to(behind, 3, None, None) == behind
 
 
@@ -165,11 +167,11 @@ def test_a_field_that_takes_nulls_now_stops_a_stream_that_runs(
     assert all_of(source(after, startingVersion="0")) == [["a", "b"]]
 
 
-def read_to_the_end(store: LogStore) -> Position:
+def read_to_the_end(store: LogStore) -> FilePosition:
     """Return the position of a stream that has read everything, as Spark keeps it."""
     one = source(store)
     end = one.noted(one.up_to(one.first(), one.head(), None, None))
-    return Position.from_json(end.to_json())
+    return FilePosition.from_json(end.to_json())
 
 
 def again(rows: Sequence[Row], table_id: str) -> Sequence[Row]:
@@ -202,8 +204,8 @@ def test_versions_that_replaced_those_that_were_read_stop_the_stream() -> None:
 
 def test_a_place_of_an_earlier_release_has_no_identity_to_compare() -> None:
     old = {"version": 4, "index": 0, "isStartingVersion": False}
-    place = Position.from_json(old)
-    assert place == Position(4)
+    place = FilePosition.from_json(old)
+    assert place == FilePosition(4)
     source(table_in_memory(again(CHANGING[0], "other"), *CHANGING[1:])).check(place, 3)
 
 
@@ -232,7 +234,7 @@ def test_a_mapped_column_that_was_dropped_and_added_again_stops_the_stream() -> 
         all_of(one)
     restarted = source(after, startingVersion="0")
     with pytest.raises(InvalidRequest, match=r"version 0 .* has the column 's'"):
-        restarted.check(Position(0, 1), 2)
+        restarted.check(FilePosition(0, 1), 2)
 
 
 def test_a_version_that_is_gone_from_the_log_is_no_silent_loss() -> None:
@@ -258,7 +260,7 @@ def test_files_that_the_regex_finds_are_left_out_and_the_others_keep_their_numbe
     store = table_in_memory(*CHANGING)
     without = source(store, startingVersion="0", excludeRegex="^[bc]$")
     assert all_of(without) == [["a", "d"], ["f"]]
-    behind_a = without.up_to(Position(0), 3, 1, None)
+    behind_a = without.up_to(FilePosition(0), 3, 1, None)
     assert all_of(source(store, startingVersion="0"), behind_a, 100) in (
         [["b", "c", "d", "f"]],
         [["d", "f"]],
@@ -286,7 +288,7 @@ def told(one: ChangeStreamSource, files_max: int = 1) -> list[list[tuple[str, st
     """Return the changes of each batch: kind, path and version."""
     at, result = one.first(), list[list[tuple[str, str, int]]]()
     while (end := one.up_to(at, one.head(), files_max, None)) != at:
-        offset = Position.from_json(end.to_json())
+        offset = FilePosition.from_json(end.to_json())
         items: list[ChangeItem] = [file["item"] for file in one.between(at, offset)]
         result.append([(item.file.change, item.file.path, item.of.version) for item in items])
         at = offset

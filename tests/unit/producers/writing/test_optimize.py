@@ -14,7 +14,7 @@ from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.actions import Action, Add
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
-from tidegate_producers.parquet.file_rewrite import Compacted
+from tidegate_producers.parquet.file_rewrite import CompactionResult
 from tidegate_producers.writing import optimize as module
 from tidegate_producers.writing.optimize import (
     Bin,
@@ -109,7 +109,7 @@ def test_a_run_that_dies_is_ended_by_the_next(
         line.write(pa.table({"k": [k], "p": ["a"]}))
     runs = 0
 
-    def dying(compacting: Compacting, bins: Sequence[Bin]) -> Sequence[Compacted]:
+    def dying(compacting: Compacting, bins: Sequence[Bin]) -> Sequence[CompactionResult]:
         nonlocal runs
         runs += 1
         if runs > 1:

@@ -9,7 +9,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.builders import metadata
 from tidegate_delta.log.actions import Metadata
 from tidegate_producers.options import TableLocation
-from tidegate_producers.writing.restore import Moment, restored_metadata, survey
+from tidegate_producers.writing.restore import RestorePoint, restored_metadata, survey
 
 
 def test_files_of_a_compaction_come_back_as_a_change_of_data(tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_files_of_a_compaction_come_back_as_a_change_of_data(tmp_path: Path) -> 
     table.optimize.compact()
     compacted = table.version()
     table.delete()
-    [add] = survey(TableLocation(tmp_path.as_uri()), Moment(version=compacted)).restored
+    [add] = survey(TableLocation(tmp_path.as_uri()), RestorePoint(version=compacted)).restored
     assert add.data_change, "else readers of changes would miss the rows"
 
 
