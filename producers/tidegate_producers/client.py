@@ -25,7 +25,13 @@ from tidegate_producers.writing.evaluated_constraints import (
 from tidegate_producers.writing.once import Verb, app_txn_of_batch, once, propose_note
 from tidegate_producers.writing.replace_table import NewTable, create_table
 from tidegate_producers.writing.rerun import rerun
-from tidegate_producers.writing.table_write import WriteRequest, check_served, commit, plan
+from tidegate_producers.writing.table_write import (
+    WriteRequest,
+    check_mode,
+    check_served,
+    commit,
+    plan,
+)
 from tidegate_runtime.client import client as proposals
 from tidegate_runtime.client.client import APP_TXN_SEEN, Rejected
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
@@ -34,7 +40,8 @@ from tidegate_runtime.table_io.open_table import head_version, open_keys
 NO_OPTIONS: Final[Mapping[str, str]] = {}
 Positions = Mapping[str, tuple[int, int]]
 """For each application, such as a topic partition of a source: the version that the table has of it
-now (-1 for none), and the one that it has with the write."""
+now (-1 for none), and the one that it has with the write.
+"""
 
 NO_POSITIONS: Final[Positions] = {}
 _OF_POSITIONS: Final = frozenset({APP_TXN_SEEN, "app_txn_conflict"})
@@ -62,9 +69,9 @@ class Client(proposals.Client):
         brokers = {} if kafka is None else {"kafka.bootstrap.servers": kafka}
         named = {} if application is None else {"txnAppId": application}
         self._options = {**options, **brokers, **named}
-        settings = kafka_settings(self._options)
-        bus = KafkaBus(settings, CLIENT_ID)
-        super().__init__(bus, settings.topics, clock(), producer=producer)
+        self._kafka = kafka_settings(self._options)
+        bus = KafkaBus(self._kafka, CLIENT_ID)
+        super().__init__(bus, self._kafka.topics, clock(), producer=producer)
 
     def append(
         self,
@@ -86,6 +93,7 @@ class Client(proposals.Client):
         OutcomeUnknown; Misconfigured; Unavailable.
         """
         write = self._write_options(root, options, batch_id, positions)
+        check_mode(write, "append")
         store = store_for(write.place)
         check: ConstraintCheck | None = None
         if head_version(store) is not None:
@@ -99,7 +107,9 @@ class Client(proposals.Client):
             files = FileWriter(store, planned.layout, self.clock)
             for batch in _batches(rows):
                 files.write(batch, check)
-            return commit(self, planned, files.finish(), request)
+            outcome = commit(self, planned, files.finish(), request)
+            # A batch that another process brought meanwhile comes back as a rejection.
+            return outcome if outcome is not None and outcome.status == "committed" else None
 
         return self._once(write, batch_id, positions, "WRITE", appended)
 
@@ -177,7 +187,14 @@ class Client(proposals.Client):
                 "two; nothing was proposed",
                 error_class="DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS",
             )
-        return for_writing({**self._options, **options, "path": root})
+        write = for_writing({**self._options, **options, "path": root})
+        if write.kafka != self._kafka:
+            raise InvalidRequest(
+                "options: the client is connected to other brokers or topics than these kafka.* "
+                "options and topicPrefix name: give them to Client; nothing was proposed",
+                error_class="DELTA_ILLEGAL_OPTION",
+            )
+        return write
 
     def _once(
         self,

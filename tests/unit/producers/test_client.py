@@ -8,10 +8,12 @@ import pytest
 
 from tests.unit.producers.writing.test_table_write import Line
 from tidegate import Client, InvalidRequest
+from tidegate_delta.errors import UnsupportedFeature
 from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_producers import client as client_module
+from tidegate_producers.writing import once as once_module
 from tidegate_producers.writing.evaluated_constraints import evaluable_constraints
-from tidegate_runtime.table_io.open_table import open_snapshot
+from tidegate_runtime.table_io.open_table import open_keys, open_snapshot
 
 ROWS = pa.table({"k": [1, 2, 3], "p": ["a", "b", None]})
 
@@ -72,6 +74,35 @@ def test_a_batch_of_an_application_comes_once(line: Line) -> None:
     assert len(line.rows()) == 6
 
 
+def test_a_batch_that_another_process_brings_meanwhile_is_nothing_to_do(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Client("localhost:1", application="loader") as client:
+        client.append(str(line.root), ROWS, batch_id=0)
+        before = open_keys(line.yes.store)
+        client.append(str(line.root), ROWS, batch_id=1)
+        monkeypatch.setattr(once_module, "open_keys", lambda store: before)
+        assert client.append(str(line.root), ROWS, batch_id=1) is None
+    assert len(line.rows()) == 6
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("kafka.bootstrap.servers", "other:1", "give them to Client"),
+        ("topicPrefix", "other.", "give them to Client"),
+        ("replaceWhere", "k = 1", "replaceWhere"),
+        ("nosuch", "1", "nosuch"),
+    ],
+)
+def test_an_option_that_an_append_does_not_take_is_refused(
+    client: Client, line: Line, option: str, value: str, says: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=says):
+        client.append(str(line.root), ROWS, options={option: value})
+    assert not line.root.exists()
+
+
 def test_a_batch_without_an_application_is_refused(client: Client, line: Line) -> None:
     with pytest.raises(InvalidRequest, match="batch_id=4 is the batch of an application"):
         client.append(str(line.root), ROWS, batch_id=4)
@@ -111,7 +142,7 @@ def test_a_constraint_that_only_spark_evaluates_is_named(client: Client, line: L
         "delta.feature.checkConstraints": "supported",
     }
     client.create(str(line.root), ROWS.schema, properties=properties)
-    with pytest.raises(Exception, match=r"requires CHECK odd \(k % 2 = 1\) of new rows"):
+    with pytest.raises(UnsupportedFeature, match=r"requires CHECK odd \(k % 2 = 1\) of new rows"):
         client.append(str(line.root), ROWS)
 
 
