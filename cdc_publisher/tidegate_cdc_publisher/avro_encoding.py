@@ -1,6 +1,6 @@
 """Kafka Connect schemas as Avro schemas, as Connect's AvroConverter writes them; values in them.
 
-Encodes JSON payloads as Avro a column at a time; the bytes are those of `avro_encoding`.
+Plain columns are encoded a column at a time (`encode_columns`), to the same bytes as row by row.
 """
 
 from base64 import b64decode

@@ -3,10 +3,9 @@
 The order depends on the log alone, so an index names the same row at every reading. Appends and
 plain deletes are streamed batch by batch; a version that does both is compared, in buckets of keys.
 
-Rows on disk while a large version is compared: cut into buckets by key, and the changes found.
-
-Equal keys are in one bucket, and a key's bucket never changes, so each bucket can be compared for
-itself, at every reading alike.
+The rows of a large version are on disk while it is compared, in buckets by key (`Buckets`). Equal
+keys are in one bucket, and a key's bucket never changes, so each bucket can be compared for itself,
+at every reading alike.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence

@@ -1,6 +1,6 @@
 """Kafka records of a change stream, before they are sent.
 
-What goes into one Kafka transaction, and the thread that sends one while the next is filled.
+A chunk is what goes into one Kafka transaction; a thread sends one while the next is filled.
 """
 
 from collections import Counter

@@ -1,10 +1,9 @@
 """Kafka Connect schemas of change records, as JSON texts.
 
 They stand in the records, where Connect's JsonConverter (`schemas.enable=true`) reads them, or give
-the schemas for a registry. A column's schema here and
-its JSON text in `json_rows` change together.
+the schemas for a registry. A column's schema here and its JSON text in `json_rows` change together.
 
-Names and values of Connect schemas and payloads, as the encoders of other formats take them.
+Encoders of other formats take names and values from here, too.
 """
 
 import json

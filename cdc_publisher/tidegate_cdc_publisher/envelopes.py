@@ -1,13 +1,10 @@
 """The values of changes in each envelope: Debezium's, flat, or as Delta's change feed has them.
 
-The values of changes in Debezium's envelope, a column at a time.
+They are made a column at a time. docs/changes.md describes the form for subscribers. Everything
+that all changes of a version share is one constant text; records differ only in their images and
+index.
 
-docs/changes.md describes the form for subscribers. Everything that all changes of a version
-share is one constant text; records differ only in their images and index.
-
-The values of changes as rows: flat, or as Delta's change feed has them.
-
-A row is an image with a few fields in front of it.
+A flat row is an image with a few fields in front of it.
 """
 
 import json

@@ -1,8 +1,7 @@
 """How the records of a change topic are written: their format and the types of their values.
 
-Which columns the values of a stream have, and which of them are masked or hashed.
-
-Keys are not touched: so a key column is neither left out nor masked nor hashed.
+`ColumnRules` say which columns the values have, and which are masked or hashed. Keys are not
+touched: so a key column is neither left out nor masked nor hashed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,11 +1,11 @@
 """The net changes of a version: compares deleted and inserted rows, then pairs them by key.
 
-A copy-on-write rewrite deletes and inserts the rows that it did not change; equal rows cancel
-out, one against one. Of the rest, a deleted and an inserted row with the same key are an update if
-no other row of the version has that key, and the deleted one has a value in each column that the
+A copy-on-write rewrite deletes and inserts the rows that it did not change; equal rows cancel out,
+one against one. Of the rest, a deleted and an inserted row with the same key are an update if no
+other row of the version has that key, and the deleted one has a value in each column that the
 schema of the version requires.
 
-Carries Arrow rows from one schema of a table into the next, as its readers see them after it.
+`carried_table` has rows of one schema as rows of the next, as readers see them after it.
 """
 
 from collections import Counter

@@ -1,11 +1,9 @@
 """Schemas in a registry, by Confluent's protocol: a record holds the id of its schema.
 
-Kafka Connect schemas as JSON Schemas, as Connect's JsonSchemaConverter writes them.
-
-Which changes of a record's schema a registry takes although readers would misread old records.
-
-A registry compares types and names, and sees neither the scale of a decimal nor what a Protobuf
-field was before. A reader with the new schema would take old bytes for other values, in silence.
+JSON Schemas are those that Connect's JsonSchemaConverter writes. `misread_columns` finds changes
+that a registry takes although readers would misread old records: a registry compares types and
+names, and sees neither the scale of a decimal nor what a Protobuf field was before. A reader with
+the new schema would take old bytes for other values, in silence.
 """
 
 import json

@@ -1,15 +1,11 @@
 """`fsck`: what is wrong with a table's log and files, and its repair where one is possible.
 
-What `fsck` finds wrong with a table, and how much it reads to find it.
+The checks change nothing: of the log (gaps, commits, checkpoints and the hint to them), and of the
+files (what the newest version names, and what is there). The files are listed after the table was
+opened. A writer or a vacuum may be at work meanwhile, so a file that the listing lacks is looked
+for again by its name.
 
-`fsck` of a table's log: gaps, commits, checkpoints and the hint to them. Changes nothing.
-
-`fsck` of a table's files: what its newest version names, and what is there. Changes nothing.
-
-The files are listed after the table was opened. A writer or a vacuum may be at work meanwhile, so a
-file that the listing lacks is looked for again by its name.
-
-Repairs what `fsck` found, where that is possible: the log here, missing files by a proposal.
+The log is repaired here, missing files by a proposal.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -2,7 +2,7 @@
 
 Other engines clean up, too: a file that is already gone is as good as one that we deleted.
 
-When each table's log is cleaned, how long one turn may take, and what is reported of it.
+`CleanupSchedule` says when each table's log is cleaned, how long one turn may take, and reports it.
 """
 
 import logging

@@ -4,10 +4,9 @@ All its state is the log. An existing file is as good as one that it writes, so 
 any point and run beside another. A table that it may not summarise, or that fails in another way,
 is left alone (`tidegate_runtime.followers.quarantine`).
 
-Deletes files that proposals left in a table's folder and that nothing needs.
-
-An action file is needed as long as its proposal can be read from the proposals topic. A staged
-version is needed until it is decided and published; an unpublished one is kept, however old.
+`sweep_proposal_files` deletes files that proposals left and that nothing needs. An action file is
+needed as long as its proposal can be read from the proposals topic. A staged version is needed
+until it is decided and published; an unpublished one is kept, however old.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """Write the files that make a log short to read: checkpoints, checksums, log compactions.
 
-Which tables we checkpoint: those whose features do not change what a checkpoint holds.
+Tables whose features change what a checkpoint holds get none (`check_checkpointable`).
 """
 
 from functools import partial

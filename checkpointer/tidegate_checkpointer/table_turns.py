@@ -4,7 +4,7 @@ Work that is short is done with the notification that brings it. What takes long
 table goes first whose readers have lost the most by waiting. So a large table never holds a small
 one. A table whose turns are long rests between them as long as they took.
 
-Which tables keep their state in memory, within a limit for all of them together.
+`settle` says which tables keep their state in memory, within a limit for all of them together.
 """
 
 import time

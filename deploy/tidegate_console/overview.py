@@ -2,7 +2,7 @@
 
 Nothing here needs a service to answer: it is what the brokers and the topics say.
 
-What of an overview needs somebody's attention, and what to do about each.
+`attention` lists what needs somebody, and what to do about each.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

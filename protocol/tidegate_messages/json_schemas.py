@@ -2,12 +2,9 @@
 
 Any program that can write JSON to a topic can propose. These files are its contract.
 
-The JSON Schema of the predicates of a read set: the grammar of `predicate_tree`.
-
-The JSON Schema of proposals: all that a writer sends, with what the committer requires of it.
-
-The model of the proposal is the source. Added are the schemas of actions and predicates, which the
-model takes as plain objects, and the rules that concern several fields.
+Of a proposal the model is the source. Added are the schemas of its actions and of the predicates of
+its read set (the grammar of `predicate_tree`), which the model takes as plain objects, and the
+rules that concern several fields.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,6 @@
 """The base of all messages: frozen, snake_case, keeping unknown newer fields.
 
-Types of fields that writers send, which take a JSON value as it is and convert nothing.
-
+Fields that writers send have strict types: they take a JSON value as it is and convert nothing.
 Pydantic alone would read `"0"`, `0.0` and `true` as the integer 0 or 1.
 """
 

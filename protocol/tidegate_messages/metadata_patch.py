@@ -4,8 +4,8 @@ With patches, several writers can change different columns and properties at onc
 applies a patch to the table as it is when the patch is committed, and assigns column ids and
 physical names.
 
-The table definition after a metadata patch: producers check a patch by it, and the committer
-applies it.
+`applied_patch` is the table definition after a patch: producers check a patch by it, and the
+committer applies it.
 """
 
 import hashlib

@@ -1,8 +1,7 @@
 """A proposal: a proposed commit and what its writer read. The record of the topic `proposals`.
 
-The read set: what a writer read of the table to make its proposal.
-
-Predicates are trees of nodes with `op`, over physical column paths.
+The read set says what a writer read of the table to make its proposal. Predicates are trees of
+nodes with `op`, over physical column paths.
 
 | node | fields |
 |---|---|
@@ -14,19 +13,16 @@ Predicates are trees of nodes with `op`, over physical column paths.
 | `true` | everything |
 | `opaque` | `columns`, `text`: what the grammar can't express; it matches everything |
 
-A row intent: rows that a proposal deletes from one live file, which stays.
+A row intent has rows that a proposal deletes from one live file, which stays. It names the rows,
+not the file's new deletion vector. So several writers can delete rows of one file at once, and the
+committer merges them into one vector.
 
-It names the rows, not the file's new deletion vector. So several writers can delete rows of one
-file at once, and the committer merges them into one vector.
+A row mapping says where the rows of the files that a compaction removes lie in its new files. With
+it, a delete of rows and a compaction of the same file can both commit, in either order.
 
-A row mapping: where the rows of the files that a compaction removes lie in its new files.
-
-With it, a delete of rows and a compaction of the same file can both commit, in either order.
-
-Values of identity columns: writers put them into files, the committer keeps them unique.
-
-A writer uses values beyond the column's high-water mark and declares them. Or it first leases a
-block of values, by a proposal of its own, and uses these in later files.
+Writers put the values of identity columns into files, and the committer keeps them unique. A writer
+uses values beyond the column's high-water mark and declares them. Or it first leases a block of
+values, by a proposal of its own, and uses these in later files.
 """
 
 from collections.abc import Mapping

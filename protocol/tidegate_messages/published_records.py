@@ -4,9 +4,8 @@ A `CommitRecord` notifies the followers and is an audit trail. A `TableRecord` i
 record. A `FollowerRecord` says that a follower skips a table. A `LeaseRecord` keeps versions of a
 table from cleanup.
 
-Who needs which versions of a table: what no cleanup and no vacuum may take.
-
-An operator's signal to a change stream, in Debezium's words. The topic is `cdc-signals`.
+A `Gate` says who needs which versions of a table, which no cleanup and no vacuum may take. A
+`ChangeSignal` is an operator's signal to a change stream, in Debezium's words, on `cdc-signals`.
 """
 
 from dataclasses import dataclass

@@ -1,12 +1,8 @@
 """Headers of records: where a copy of the outcome goes, and the trace that a proposal belongs to.
 
-The headers by which a writer asks for a copy of its outcome on a topic of its own.
-
-They are optional, unverified, and change nothing about the decision.
-
-W3C trace context: the header that links the spans of one proposal.
-
-It is passed on and never acted upon, as a header is unverified.
+All are optional and unverified, and change nothing about the decision. A writer asks for a copy of
+its outcome on a topic of its own. The W3C trace context links the spans of one proposal, and is
+passed on and never acted upon.
 """
 
 import re

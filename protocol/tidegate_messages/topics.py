@@ -1,10 +1,8 @@
-"""The topics: names, keys, partitions, retention. Data only.
+"""The topics (names, keys, partitions, retention), and the rights that clients need. Data only.
 
 All records of one table go, explicitly, to the partition number recorded at its registration.
 
-The rights in Kafka that each kind of client needs: data only.
-
-The manual's table (`docs/operations.md`) says the same in prose; a test holds them equal.
+The table of rights in `docs/operations.md` says the same in prose; a test holds them equal.
 """
 
 import re

@@ -12,8 +12,7 @@ from tests.house.homes import COMMITTER
 
 RUNS_ASIDE: Final = tuple(f"{COMMITTER}{name}" for name in ("store_reads/", "loop/entry_put.py"))
 """Modules that call stores. The loop starts `decision_reads`, `table_loading`, `log_audit`,
-`idle_table_probe` and `entry_put` of these through `Dependencies.reads`, `loads`, `background` and
-`puts`.
+and `entry_put` of these through `Dependencies.reads`, `loads`, `background` and `puts`.
 """
 
 ASKS: Final = re.compile(

@@ -3,7 +3,7 @@
 It appends a row at a time, and writes the result of each into its report, one JSON line each. It
 ends when the folder holds the file `stop`. Exit status 75: delta-spark's jar is not available. It
 uses a log store of ours, because its own checks and then renames, which overwrites what another
-process wrote in between (`committer/admission/unsafe_writers.py`).
+process wrote in between (`committer/admission/tidegate_properties.py`).
 """
 
 import json

@@ -2,7 +2,7 @@
 
 `list` and `tail` only read; the commands of `signal_commands` send signals to the publisher.
 
-A record of a change topic as a line for people, in whatever envelope and format it is.
+`change_line` is a record as a line for people, in whatever envelope and format it is.
 """
 
 from collections import deque

@@ -125,7 +125,7 @@ def _lines(due: CleanupPlan, *, apply: bool) -> Iterator[str]:
 
 
 def _as_data(root: str, due: CleanupPlan, *, apply: bool) -> dict[str, Any]:
-    def told(verdicts: Sequence[FileDecision]) -> list[dict[str, Any]]:
+    def reported(verdicts: Sequence[FileDecision]) -> list[dict[str, Any]]:
         return [
             {"path": verdict.file.path, "bytes": verdict.file.size_bytes, "why": verdict.why}
             for verdict in verdicts
@@ -137,6 +137,6 @@ def _as_data(root: str, due: CleanupPlan, *, apply: bool) -> dict[str, Any]:
         "floor": due.floor,
         "to_verify": list(due.to_verify),
         "blocked": [vars(blocked) for blocked in due.blocked],
-        "goes": told(due.goes),
-        "stays": told(due.stays),
+        "goes": reported(due.goes),
+        "stays": reported(due.stays),
     }

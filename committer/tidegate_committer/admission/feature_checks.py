@@ -3,7 +3,7 @@
 The checks use the table that was read, with the proposal's own changes. What a winner changed since
 then is left to the conflict rules.
 
-Whether a feature may be dropped: is anything in the table still using it?
+A feature may be dropped if nothing in the table is still using it (`in_use`).
 """
 
 from collections.abc import Set

@@ -1,11 +1,10 @@
 """Check that a proposal's metaData and protocol are legal, and supported by this release.
 
-What enabling or disabling row tracking or column mapping requires of the existing files.
-
-With row tracking every file has row ids; once it is dropped, none has. The log says of each file
-whether it has some, but the state does not, so the version read is scanned once. Each file has its
-columns under the names by which they were mapped when it was written. A proposal that maps them
-otherwise must rewrite all files in the same version.
+Enabling or disabling row tracking or column mapping requires something of existing files. With row
+tracking every file has row ids; once it is dropped, none has. The log says of each file whether it
+has some, but the state does not, so the version read is scanned once. Each file has its columns
+under the names by which they were mapped when it was written. A proposal that maps them otherwise
+must rewrite all files in the same version.
 """
 
 from collections.abc import Mapping, Sequence

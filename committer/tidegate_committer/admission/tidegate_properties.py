@@ -4,18 +4,16 @@ Group limits: how many proposals may share an entry. A table whose readers want 
 own version says so where all its writers see it. The operator's limits come first: a property can
 only lower them.
 
-External writers without put-if-absent: the committer warns of them, or halts their table.
+Unsafe writers are external ones without put-if-absent: the committer warns of them, or halts their
+table. On S3 no log store of delta-spark writes a version by a conditional PUT: the default one
+checks for the file and then writes it, and the DynamoDB one excludes only writers that use it too.
+On a local or mounted file system it checks and then renames, which is safe only within one process.
+So it may overwrite a version that we commit at the same moment. It is recognised by its engineInfo.
 
-On S3 no log store of delta-spark writes a version by a conditional PUT: the default one checks for
-the file and then writes it, and the DynamoDB one excludes only writers that use it too. On a local
-or mounted file system it checks and then renames, which is safe only within one process. So it may
-overwrite a version that we commit at the same moment. It is recognised by its engineInfo.
-
-Checks on request that the files which a proposal adds exist and have the stated size.
-
-Decisions read no data file. A proposal (`verify_files`) or a table (VERIFY_FILES) may request this
-check of each new file. It is made before the decision, in another thread than the loop's. The
-contents of the files are not checked.
+Added files are checked on request: they exist and have the stated size. Decisions read no data
+file. A proposal (`verify_files`) or a table (VERIFY_FILES) may request this check of each new file.
+It is made before the decision, in another thread than the loop's. The contents of the files are not
+checked.
 """
 
 from collections.abc import Iterable, Mapping

@@ -5,10 +5,9 @@ winner, in the order of versions, is checked by `RULES` in their order, and the 
 fires names the conflict. If none fires, the proposal is rebased over the winner: it goes on as if
 it had read the table after it. Rules and error classes are those of delta-spark's ConflictChecker.
 
-A cheap test that a winner neither conflicts with a proposal nor changes it.
-
-Most proposals and winners have nothing in common. This test finds that faster than the rules do,
-and for all members of a group at once, by their joint write summary. If in doubt, the rules decide.
+`skips_rules` is a cheap test that a winner neither conflicts with a proposal nor changes it. Most
+proposals and winners have nothing in common. This test finds that faster than the rules do, and for
+all members of a group at once, by their joint write summary. If in doubt, the rules decide.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -64,7 +63,7 @@ def skips_rules(
 
     `adds` are the winner's add actions, if known. Compactions need no test of their own: the files
     that rows left are among the removed ones.
-    Law: passes_by(s, w.write_summary, w.adds) implies follow(s, [w]) == s
+    Law: skips_rules(s, w.write_summary, w.adds) implies follow(s, [w]) == s
     """
     candidate, content, reads = (
         rebase_state.candidate,

@@ -1,14 +1,10 @@
 """Metadata patches: what they touch, how they are applied, and what can follow them.
 
-What a metadata patch touches of a table.
-
 What a patch touches is determined from the table that its writer read. What a winner touched is
 determined by comparing the metadata before and after it. If the two have nothing in common, the
 patch means the same for the table after the winner as before it: docs/adr/0021 has the proof.
 
-Check a metadata patch against the table that was read, and apply it to the table at the head.
-
-Which effects of a winning patch a proposal can be rebased over.
+A patch is checked against the table that was read, and applied to the table at the head.
 
 delta-spark rebases a proposal over few changes of metadata. A patch states everything that it
 changes, so a proposal can be rebased over more of them: docs/adr/0021 has the list and the reasons.

@@ -3,9 +3,9 @@
 Afterwards the proposal is as if its writer had read the table after the winner. For each winner
 against which no conflict rule fires, `REBASE_STEPS` are applied in order. What depends on the
 version that the proposal gets in the end, such as new row ids, is assigned in
-`batch.version_dependent_fields`.
+`group_commit.version_dependent_fields`.
 
-The state of a proposal while it is compared with one winner after the other.
+`RebaseState` is a proposal while it is compared with one winner after the other.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

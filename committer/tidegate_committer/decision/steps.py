@@ -4,10 +4,9 @@ The proposal id is looked up before conflicts are checked, because a committed p
 conflict with itself. A rejection is a promise: if neither the log nor the bytes imply it, it is
 written into the log before it is published.
 
-Resolve a proposal's metaData: apply and remove feature directives, and list the features in use.
-
-A writer that turns a feature on by a property need not compute the protocol. If it also writes a
-protocol, nothing is changed.
+A proposal's metaData is resolved first: feature directives are applied and removed, and features in
+use are listed. A writer that turns a feature on by a property need not compute the protocol. If it
+also writes a protocol, nothing is changed.
 """
 
 from collections.abc import Callable

@@ -127,7 +127,7 @@ def new_path_problem(path: str, *, is_change_file: bool = False) -> str | None:
     """Return what is wrong with the path of a file that joins the table, or None.
 
     A file that another writer added under some other form of path may still be removed, or lose
-    rows by a deletion vector: `wrong_with_old` checks those.
+    rows by a deletion vector: `existing_path_problem` checks those.
     """
     problem = data_path_problem(path, is_change_file=is_change_file)
     if problem is not None or is_plain(path):

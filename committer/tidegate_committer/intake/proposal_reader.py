@@ -3,9 +3,8 @@
 A record whose proposal id, table and read version can be read becomes a candidate even if the rest
 is malformed. Its `flaw` then decides it: a final refusal.
 
-Refuse fields of a proposal that this release does not know: one may request a protection.
-
-The actions are left out: PROTOCOL.md lets them have fields that a release does not know.
+Fields that this release does not know are refused: one may request a protection. Actions are left
+out: PROTOCOL.md lets them have fields that a release does not know.
 """
 
 import re

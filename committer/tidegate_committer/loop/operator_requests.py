@@ -1,15 +1,14 @@
 """Operators' requests about a table: halt it, reopen it, drop it.
 
-A request comes on a topic of its own. Proposals that come while it waits are
-decided after it is carried out. A drop waits for the proposals that came before it, unless a halt
-follows. A halt is for incidents: it waits only for the PUT in flight, and waiting proposals are
-denied with the advice to retry.
+A request comes on a topic of its own. Proposals that come while it waits are decided after it is
+carried out. A drop waits for the proposals that came before it, unless a halt follows. A halt is
+for incidents: it waits only for the PUT in flight, and waiting proposals are denied with the advice
+to retry.
 
-The intake of operators' requests: a topic partition beside that of the proposals.
-
-A request is never held back: it is routed as soon as it is read, before or after any proposal. A
-record that kills the process is not looked for here: who may write this topic may drop every table,
-and its records are small.
+Their topic partition is read beside that of the proposals (`RequestIntake`). A request is never
+held back: it is routed as soon as it is read, before or after any proposal. A record that kills the
+process is not looked for here: who may write this topic may drop every table, and its records are
+small.
 """
 
 import logging

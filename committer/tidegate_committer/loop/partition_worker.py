@@ -25,7 +25,7 @@ from tidegate_committer.loop.poison_records import PoisonSuspects, at_fault, rea
 from tidegate_committer.loop.read_ahead import IN_ORDER, OTHERS, Flow, ReadAhead, size_of
 from tidegate_committer.loop.scheduling import MaintenanceSchedule, is_unread
 from tidegate_committer.loop.served_tables import ServedTables
-from tidegate_committer.loop.table_committer import TableCommitter, position_of
+from tidegate_committer.loop.table_committer import TableCommitter, order_of
 from tidegate_committer.loop.table_registration import table_halted
 from tidegate_committer.loop.table_router import TableRouter
 from tidegate_committer.state.log_entry import Entry
@@ -116,9 +116,9 @@ class PartitionWorker:
         """
         if self.read_ahead.held(IN_ORDER) and not self._is_in_order:
             self.read_ahead.part(IN_ORDER, self._flow)
-        if self.read_ahead.held(OTHERS) and self.grouped_at != self.tables.seats_given:
+        if self.read_ahead.held(OTHERS) and self.grouped_at != self.tables.committers_started:
             self.read_ahead.part(OTHERS, self._flow)
-        self.grouped_at = self.tables.seats_given
+        self.grouped_at = self.tables.committers_started
 
     def next_suspect(self) -> Record | None:
         """Return the suspected record that is to be handled next, alone; None while other work is
@@ -242,7 +242,7 @@ class PartitionWorker:
         # go on between the loads of many tables.
         unread = scheduler.next_to_read(self.tables.committers, self.dependencies.loads.is_free)
         busy = unread is not None and bool(scheduler.unread)
-        for table_committer in sorted((*due, *([unread] if unread else ())), key=position_of):
+        for table_committer in sorted((*due, *([unread] if unread else ())), key=order_of):
             busy = self._work_on(table_committer, now_s) or busy
         table_committers = self.tables.committers
         due_committers = (

@@ -37,9 +37,9 @@ class ServedTables:
 
     `dropped` are the registrations of dropped tables: they have no table committer, but keep their
     ids and roots. `registry` is the registry as last read, at `opened_s` by `Clock.boot_s`;
-    `partitions` is how many partitions the proposals topic had then. `seats_given` is how many
-    table committers were started. `requests_stream` identifies the topic partition of operators'
-    requests, as `origin.stream` does that of the proposals.
+    `partitions` is how many partitions the proposals topic had then. `committers_started` is how
+    many table committers were started. `requests_stream` identifies the topic partition of
+    operators' requests, as `origin.stream` does that of the proposals.
     """
 
     topic_partition: TopicPartition
@@ -51,7 +51,7 @@ class ServedTables:
     committers: dict[UUID, TableCommitter] = field(default_factory=dict)
     dropped: dict[UUID, TableRecord] = field(default_factory=dict)
     scheduler: TableScheduler = field(default_factory=TableScheduler)
-    seats_given: int = 0
+    committers_started: int = 0
     opened_s: float = 0.0
     registry: RegisteredTables = field(default_factory=lambda: RegisteredTables({}, ()))
     partitions: int = 1
@@ -120,8 +120,8 @@ class ServedTables:
         table_committer = TableCommitter(
             record, self._store_of(record.table_root), self.dependencies, self.origin
         )
-        table_committer.seat = self.seats_given
-        self.seats_given += 1
+        table_committer.order = self.committers_started
+        self.committers_started += 1
         self.committers[record.table] = table_committer
         self.scheduler.wake(record.table)
         return table_committer

@@ -12,7 +12,7 @@ PUT is prepared. If the first PUT does not land, the next entry is dropped unsen
 The loop never waits for a store: `TableCache` reads it in other threads, and the methods here
 return nothing until the result is there.
 
-How long a group of proposals stays open for more members.
+`AdaptiveLinger` says how long a group of proposals stays open for more members.
 """
 
 import math
@@ -152,7 +152,7 @@ class TableCommitter:
     `requests` are an operator's request or a registration that is not carried out yet, and all
     candidates behind it; `reads_for_request`: the log is being read for that.
     After a store failure the table rests until `rests_until_s`. Tables are worked on in the order
-    of `seat`.
+    of `order`.
     Units: `_until_s` and `claims` by `Clock.boot_s`; `rest_s` in seconds.
     """
 
@@ -163,7 +163,7 @@ class TableCommitter:
     is_registered: bool = True
     others: tuple[TableRecord, ...] = ()
     queue: FairQueue = field(default_factory=FairQueue)
-    seat: int = 0
+    order: int = 0
     pause_for_audit: bool = False
     has_sent: bool = False
     requests: deque[Candidate] = field(default_factory=deque)
@@ -541,6 +541,6 @@ class TableCommitter:
         return plan.verdicts
 
 
-def position_of(table_committer: TableCommitter) -> int:
+def order_of(table_committer: TableCommitter) -> int:
     """Return a table's position in the order in which tables are worked on."""
-    return table_committer.seat
+    return table_committer.order

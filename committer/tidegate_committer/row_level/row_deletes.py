@@ -1,6 +1,4 @@
-"""Check that the rows that a proposal deletes are in live files and may be deleted by vectors.
-
-Row-level conflicts: deletes by deletion vectors against a winner's changes of the same files.
+"""Row deletes by deletion vectors: what may be deleted, and when two deletes conflict.
 
 If a winner's new vector of a file holds all rows of the old one, the file has lost rows and gained
 none. A proposal that deletes other rows of it, and tolerates lost rows, may be committed before or

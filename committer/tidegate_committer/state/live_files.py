@@ -5,10 +5,9 @@
 A part is found by the first bits of a path's hash, so each part can be rebuilt alone. A change
 costs its own size and now and then the rebuild of one part, so no pause grows with the table.
 
-Live files in columns, sorted by the hashes of their paths, for lookups of single files.
-
-A file costs its path, four bytes of offset and four of hash. A block's content never changes: a
-change returns a new block. A block is sorted at its first lookup.
+A block holds live files in columns, sorted by the hashes of their paths, for lookups of single
+files. A file costs its path, four bytes of offset and four of hash. A block's content never
+changes: a change returns a new block. A block is sorted at its first lookup.
 """
 
 from array import array

@@ -2,7 +2,7 @@
 
 It is made from the commit file alone, so that every committer has the same.
 
-A write summary: the effects of one or more winners with which proposals can conflict.
+A write summary has the effects of one or more winners with which proposals can conflict.
 """
 
 from bisect import bisect_right

@@ -1,10 +1,10 @@
 """Fetches: what a decision needs from the store beyond the cached state, read beside the loop.
 
 That is versions that others wrote, older versions, claim-check files, the sizes of new files, the
-rows of deletion vectors.
-Once a fetch ends, its batch is decided at once, on the state that the fetch returns.
+rows of deletion vectors. Once a fetch ends, its batch is decided at once, on the state that the
+fetch returns.
 
-Reads the files that a proposal brings: its claim check, and the sizes of what it adds.
+
 """
 
 import os
@@ -96,7 +96,7 @@ class DecisionRead:
 
     It reads for the candidates of `batch`, from position `start` of the queue on; with an empty
     batch it only catches up with the log. `past` are versions before the window that were read
-    earlier (`version_history_reads`). `is_behind`: others are known to have written.
+    earlier (`table_loading`). `is_behind`: others are known to have written.
     `needs_file_time`: the file time of the last version is needed. The thread advances `state` and
     `viewed_s`, replaces candidates by those whose own files were read, and fills `new_entries`,
     `content` (a verbatim entry), `written_ms` and `read_cache`. The table committer uses none of

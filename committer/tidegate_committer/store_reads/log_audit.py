@@ -8,9 +8,8 @@ A table's folder may also be removed, and another table be made in it. Where its
 ours, PUTs win there. So while versions come, an older head is read again every second, beside the
 PUTs: only our own table has that file.
 
-Probes whether another writer has written the next version of an idle table.
-
-A store may be slow and there may be a thousand tables, so the loop does not wait for the result.
+An idle table is probed for a next version by another writer. A store may be slow and there may be a
+thousand tables, so the loop does not wait for the result.
 """
 
 from collections.abc import Mapping

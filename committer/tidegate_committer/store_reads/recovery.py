@@ -3,9 +3,8 @@
 The registry only says up to which version records were published; the table's log is the truth.
 Most functions here read the store, in a thread beside the loop.
 
-Opens whole tables one at a time in each store, because each may take much memory.
-
-Threads that read for decisions wait here for others of the same store only.
+Whole tables are opened one at a time in each store, because each may take much memory. Threads that
+read for decisions wait here for others of the same store only.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

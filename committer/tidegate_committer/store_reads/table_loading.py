@@ -1,9 +1,8 @@
-"""Loads a whole table from its log, in a thread beside the loop.
+"""Loads a whole table from its log, or its old versions, in a thread beside the loop.
 
-Reads history: versions before a table's window, for proposals that read a very old version.
-
-A thread reads them beside the loop, which goes on with the table's other proposals. They stay in
-the table's state for the next such proposal (`state/version_history.py`).
+Old versions are those before a table's window, for proposals that read a very old version. The loop
+meanwhile goes on with the table's other proposals. They stay in the table's state for the next such
+proposal (`state/version_history.py`).
 """
 
 from collections.abc import Iterator, Sequence

@@ -4,16 +4,15 @@ Its writer read the table up to the version before, and has resolved conflicts i
 are those for another engine's version in the log, and those against what would break the table. A
 check is a function of the table and the bytes; `CHECKS` holds all of them.
 
-`misspelt_line` checks that each line is written as the protocol says. Our own reader is lenient.
+`line_problem` checks that each line is written as the protocol says. Our own reader is lenient.
 Others are not: one value of the wrong type can keep them from the whole table. What other engines
 do write is accepted.
 
-Verbatim priority: native groups pause for a writer whose verbatim entry came too late.
-
-Such a writer must list the log, read the winners, write its bytes again and propose again. A native
-group takes a fraction of that time, so without priority the writer could lose forever. With it
-neither side starves: a pause (a *hold*) has one deadline, and a native group is committed between
-two holds.
+Native groups pause for a writer whose verbatim entry came too late (verbatim priority). Such a
+writer must list the log, read the winners, write its bytes again and propose again. A native group
+takes a fraction of that time, so without priority the writer could lose forever. With it neither
+side starves: a pause (a *hold*) has one deadline, and a native group is committed between two
+holds.
 
     free ── refusal ──▶ held until a deadline ── every writer came again, or time is up ──▶ free
 """

@@ -1,6 +1,6 @@
-"""Checks of Kafka: the way to the brokers, the login, the topics.
+"""Checks of Kafka: the way to the brokers, the login, the topics, and this principal's rights.
 
-Checks of rights: what this principal may do in Kafka, beside what each role needs.
+Rights stand beside what each role needs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -284,8 +284,8 @@ def _cancelled(client: Client, proposal: Proposal, timeout_s: float) -> Outcome:
 
 def _given_up(proposal: UUID, outcome: Outcome) -> Result:
     text, exit_status = _said(proposal, outcome)
-    told = outcome.model_dump(mode="json", exclude_none=True)
-    data = {"proposal": str(proposal), "said": text, "outcome": told}
+    body = outcome.model_dump(mode="json", exclude_none=True)
+    data = {"proposal": str(proposal), "said": text, "outcome": body}
     return Result(data, [text], exit_status)
 
 

@@ -1,7 +1,7 @@
 """A table as the source of a stream: which files come in which order, and what stops the stream.
 
 A stream reads the table as it is at its first version, file after file, then what later versions
-add. Pure but for reading the log; `stream_reader` hands it to Spark.
+add. Pure but for reading the log; `StreamReader` hands it to Spark.
 
 The stream reader: what versions add to a table, in micro-batches with Delta's limits.
 """

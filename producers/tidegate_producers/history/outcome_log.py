@@ -3,7 +3,7 @@
 An outcome belongs to a proposal's bytes, not to its id: different bytes under the same id have
 outcomes of their own. A record that can't be read is known only by its outcomes.
 
-The newest dead letters: records that no service could read, and why.
+Dead letters are records that no service could read, with the reason.
 """
 
 from collections import defaultdict

@@ -1,8 +1,7 @@
 """`Table.append` and `Table.overwrite`: rows that Spark completes and checks, as new files.
 
-`Table.append`: rows that Spark completes and checks, as files and one proposal.
-
-`Table.overwrite`: other rows instead of those for which a condition is true.
+An append is one proposal. An overwrite puts other rows instead of those for which a condition is
+true.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,10 +1,7 @@
 """Spark's jobs and tasks: how many run at once, their refusals, and files that they rewrite.
 
-How many tasks a session runs at once, in a classic session and over Spark Connect.
-
-Refusals of rows that are raised in Spark's tasks: they reach the driver as text only.
-
-Rewrites files for a delete: on the executors, or in this process if the files are small.
+Refusals that are raised in Spark's tasks reach the driver as text only. Files are rewritten on the
+executors, or in this process if they are small.
 """
 
 import re

@@ -3,7 +3,7 @@
 A patch lists changes instead of the resulting metadata. So patches of different columns and
 properties do not conflict, and the committer assigns column ids and physical names.
 
-Adds a CHECK constraint to a table whose rows all satisfy it.
+A CHECK constraint is added only to a table whose rows all satisfy it.
 """
 
 import re

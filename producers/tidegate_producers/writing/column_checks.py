@@ -3,13 +3,9 @@
 Names match without regard to case, as in Spark. A type fits another if each of its values can be
 converted to the other without loss: shorter integers, float to double, a decimal with fewer digits.
 
-Names and ids that a writer gives to columns: of column mapping, and of row tracking.
-
-Rows that a Python data source cannot write, because only Spark computes what they lack.
-
-`Table.append` writes them: there Spark evaluates what the table asks for.
-
-Statements that only a writer can make about its rows: the committer opens no data file.
+A writer also gives columns their names and ids, of column mapping and of row tracking (`assigned`).
+It refuses rows that lack what only Spark computes (`check_new_rows`), which `Table.append` writes.
+And it attests its rows (`Attestation`), because the committer opens no data file.
 """
 
 import re

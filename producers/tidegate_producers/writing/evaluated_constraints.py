@@ -1,8 +1,8 @@
 """Checks rows against a table's constraints without Spark, as far as that is possible.
 
 A constraint is evaluated here if it is one of the conditions of `conditions/sql_condition.py`,
-whose result is surely Spark's: comparisons, IN, BETWEEN, LIKE and IS NULL of columns and values,
-with AND, OR and NOT. Rows that need any other are refused by `column_checks.check_new_rows`.
+whose result is surely Spark's: comparisons, IN, BETWEEN and IS NULL of columns and values, with
+AND, OR and NOT. Rows that need any other are refused by `column_checks.check_new_rows`.
 """
 
 from dataclasses import dataclass

@@ -1,14 +1,11 @@
 """The rows of a checkpoint as columns: each row has one action, and its other columns are null.
 
-Files stay columns from the snapshot to the Parquet writer: a table with a million files costs
-their bytes, not a million objects.
+Files stay columns from the snapshot to the Parquet writer: a table with a million files costs their
+bytes, not a million objects.
 
-The rows of a V2 checkpoint as columns: a small top-level file, and sidecars of file actions.
-
-The checkpointer decides which files go into which sidecar and which older sidecars are reused.
-This module makes the rows of each.
-
-The top-level file of a checkpoint: its own actions, and its sidecars.
+A V2 checkpoint has a small top-level file, with its own actions and its sidecars, and sidecars of
+file actions. The checkpointer decides which files go into which sidecar and which older sidecars
+are reused; this module makes the rows of each.
 
 Spec: "Checkpoint Schema"
 """

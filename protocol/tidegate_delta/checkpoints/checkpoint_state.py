@@ -3,7 +3,7 @@
 The rows of a checkpoint stay in its files. Of each only the key and the size are kept, in the order
 of the file. Rows that no checkpoint holds yet are kept whole.
 
-Finds the few rows of a checkpoint's file that commits name.
+`StoredKeys` finds the few rows of a checkpoint's file that commits name.
 
 Spec: "Action Reconciliation"
 """

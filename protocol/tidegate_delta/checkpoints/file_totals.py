@@ -1,8 +1,7 @@
 """Totals over live files, which can be added and subtracted: files, bytes, deletion vectors.
 
-Totals of a table's deletion vectors, as a version checksum file states them.
-
-A histogram of the sizes of live files, as a version checksum file states it.
+Totals of deletion vectors and the histogram of file sizes have the form in which a version checksum
+file states them.
 
 Spec: "Version Checksum File Schema"
 """

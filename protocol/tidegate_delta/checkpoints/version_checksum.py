@@ -1,6 +1,6 @@
 """Version checksum files: totals of a version by which a reader can detect a broken log.
 
-Compare a snapshot with its version checksum file, field by field, using cheap column totals.
+`validate_checksum` compares a snapshot with its file, field by field, using cheap column totals.
 
 Spec: "Version Checksum File Schema"
 """

@@ -1,10 +1,9 @@
 """Data skipping: the files of a table that may hold a row which matches a predicate.
 
-A fast first pass of data skipping over very many files, with Arrow columns.
-
-Arrow parses only the statistics of the predicate's columns, for all files at once. The pass is
-coarse: bounds that need interpretation (truncated, rounded, or of another type than their column)
-keep a file, which is then checked individually. Integers and dates need no interpretation.
+Over very many files a fast pass with Arrow columns comes first. Arrow parses only the statistics of
+the predicate's columns, for all files at once. The pass is coarse: bounds that need interpretation
+(truncated, rounded, or of another type than their column) keep a file, which is then checked
+individually. Integers and dates need no interpretation.
 
 Spec: "Per-file Statistics"
 """

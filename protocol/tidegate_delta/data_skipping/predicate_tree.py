@@ -13,9 +13,8 @@
 A value is JSON in the named type: numbers as numbers, but NaN, infinities and decimals as text;
 dates and timestamps as in the log's partition values; binary in base64.
 
-Resolve a predicate's columns to their physical names and types.
-
-Validate predicates from other processes before they are evaluated.
+`resolved` gives columns their physical names and types. `predicate_problem` validates predicates
+from other processes before they are evaluated.
 
 Spec: "Per-file Statistics"
 """

@@ -1,10 +1,8 @@
 """Whether metaData and protocol are consistent: what each feature needs and excludes.
 
 `check_definition` checks one definition as it would be written. Rules about column mapping are in
-`column_mapping_checks`, those of columns with statistics in `stats_column_checks`, those of tables
-that are also read as Iceberg or Hudi in `iceberg_compat`.
-
-Check the columns for which a table's properties request statistics.
+`column_mapping_checks`, those of tables that are also read as Iceberg or Hudi in `iceberg_compat`.
+`stats_column_flaws` checks the columns for which properties request statistics.
 
 Spec: "Supported Features"
 """

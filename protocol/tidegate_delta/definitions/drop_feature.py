@@ -5,7 +5,7 @@ history is truncated (`truncates_history`) or protected: clients without the fea
 the checkpoints below the drop. Each precondition is a value; what remains in files and history is
 counted by the caller and passed as `FeatureRemains`.
 
-The traces of a feature in a table: in its metadata, its files and its log.
+`traces` yields what is left of a feature in a table's metadata, files and log.
 
 Spec: "Supported Features"
 """

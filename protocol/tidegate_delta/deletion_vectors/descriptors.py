@@ -2,7 +2,8 @@
 
 Malformed bytes raise a ValueError that describes the fault; the caller adds the table and the file.
 
-Z85: encodes four bytes as five characters, none of which JSON has to escape.
+Inline vectors are in Z85, which encodes four bytes as five characters, none of which JSON has to
+escape.
 
 Spec: "Deletion Vector Descriptor Schema"
 """

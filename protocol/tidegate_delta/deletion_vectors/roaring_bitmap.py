@@ -3,9 +3,8 @@
 The bytes written are those that delta-spark writes for the same rows; the older "native" format of
 its first releases can be read too. All numbers are little-endian.
 
-Blocks of 65,536 positions as roaring containers: the smallest of an array, a bitmap and runs.
-
-A container holds its serialized bytes. Set operations work on plain bits, a block at a time.
+A block of 65,536 positions is a container: the smallest of an array, a bitmap and runs. A container
+holds its serialized bytes. Set operations work on plain bits, a block at a time.
 
 Spec: "Deletion Vector Format"
 """

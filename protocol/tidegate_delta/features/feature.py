@@ -4,7 +4,7 @@ A feature is *supported* by a table when its protocol lists or implies it, and *
 metadata uses it. `INACTIVE` means that a feature can be listed without any requirement on us until
 the metadata uses it.
 
-Predicates that say whether a table's metadata uses a feature.
+The functions `uses_...` say whether a table's metadata uses a feature.
 
 Spec: "Supported Features"
 """

@@ -4,7 +4,7 @@ A row says when a table uses the feature, what happens when it is listed or drop
 features it needs; `protocol_versions.LEGACY` says which versions imply it. `docs/features.md` is
 generated from it.
 
-Protocols from features: the lowest one for a table's metadata, and upgrades and downgrades.
+Protocols follow from features: the lowest one for a table's metadata, upgrades and downgrades.
 
 Spec: "Supported Features"
 """

@@ -1,6 +1,6 @@
 """File paths: as written in the log, as object keys, and when two paths name the same file.
 
-Which files and folders of a table's root hold no data of the table.
+`is_hidden` says which files and folders of a table's root hold no data of the table.
 
 Spec: "Add File and Remove File"
 """

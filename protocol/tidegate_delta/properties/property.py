@@ -1,6 +1,4 @@
-"""A table property: its key, default, parser, and the feature that it enables.
-
-Parsers of property values: Booleans, integers, words and lists.
+"""A table property: its key, default and parser; parsers of Booleans, integers, words and lists.
 
 Spec: "Table Properties"
 """

@@ -1,12 +1,11 @@
 """Partition values: text in the log <-> typed values, and the partition folders in file paths.
 
-Parse partition values that no writer should write but that engines read nevertheless.
+`lenient_cast` parses values that no writer should write but that engines read nevertheless. Spark
+casts the text to the column's type, and a cast accepts more than the protocol defines: `yes`, a
+month without a day, a decimal with too many digits. They are parsed here as that cast does, to
+return what the engine would have read.
 
-Spark casts the text to the column's type, and a cast accepts more than the protocol defines:
-`yes`, a month without a day, a decimal with too many digits. They are parsed here as that cast
-does, to return what the engine would have read.
-
-The partition of a file as a value: engines spell a value in several ways.
+`partition_of` is the partition of a file as a value, since engines spell a value in several ways.
 
 Spec: "Partition Value Serialization"
 """

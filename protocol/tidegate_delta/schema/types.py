@@ -1,7 +1,6 @@
 """The schema as values: `schemaString` <-> StructType.
 
-Check that a schemaString is one that every reader can parse, not only ours.
-
+`schema_string_problem` says whether every reader can parse a schemaString, not only ours:
 `parse_schema` is lenient with what is already in a log. Other readers are not, and one that can't
 parse the schema can't read the table at all.
 

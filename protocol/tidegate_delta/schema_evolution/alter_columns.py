@@ -3,9 +3,8 @@
 Each function takes a table's metadata and returns the changed one. New columns get their ids and
 physical names afterwards, by `column_mapping_assignment.map_columns`.
 
-`ALTER TABLE ... REPLACE COLUMNS`: list all columns of a table again.
-
-Order and comments may change, and columns may be added or dropped. The files stay as they are.
+`replace_columns` is `REPLACE COLUMNS`, which lists all columns of a table again: order and comments
+may change, and columns may be added or dropped. The files stay as they are.
 
 Spec: "Struct Type"
 """

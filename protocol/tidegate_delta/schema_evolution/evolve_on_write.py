@@ -1,9 +1,9 @@
 """Schema evolution: a table's metadata after rows of another schema are written.
 
-`mergeSchema` is `evolved`, `overwriteSchema` is `overwritten`. Nothing is cast. New
-fields get ids and physical names afterwards, by `column_mapping_assignment.map_columns`.
+`mergeSchema` is `evolved`, `overwriteSchema` is `overwritten`. Nothing is cast. New fields get ids
+and physical names afterwards, by `column_mapping_assignment.map_columns`.
 
-Merge a table's schema with the schema of rows that are written to it.
+`merged` merges a table's schema with that of rows which are written to it.
 
 Spec: "Change Metadata"
 """

@@ -3,11 +3,9 @@
 The key of a file is its canonical path, with its deletion vector's id where it has one. Keys are
 compared in Arrow's hash tables, so a live file costs a string in a column, never an object.
 
-Read many `add` lines of JSON straight into Arrow columns, without an object for each line.
-
-Commits with many adds are written by programs whose lines look alike. Arrow reads such lines on
-all cores. All others are left to the line-by-line reader, which allows everything the protocol
-allows.
+Many `add` lines of JSON are read straight into Arrow columns, without an object for each. Commits
+with many adds are written by programs whose lines look alike. Arrow reads such lines on all cores.
+All others are left to the line-by-line reader, which allows everything the protocol allows.
 
 Spec: "Action Reconciliation"
 """

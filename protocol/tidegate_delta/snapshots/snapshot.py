@@ -2,10 +2,9 @@
 
 The file set stays in Arrow columns; everything else is a handful of objects.
 
-The result of checking a snapshot against its version checksum file: a value, never an error.
-
-A wrong checksum file may be its writer's mistake. So reads go on, and the caller is told which
-fields are in doubt.
+The result of checking it against its version checksum file is a value, never an error: a wrong
+checksum file may be its writer's mistake, so reads go on, and the caller learns which fields are in
+doubt.
 
 Spec: "Action Reconciliation"
 """

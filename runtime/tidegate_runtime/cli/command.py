@@ -1,10 +1,7 @@
 """What all commands share: `--config`, `--set`, `--json`, output, and errors as exit statuses.
 
-Consoles for the output of commands: as wide as the terminal, unwrapped in a pipe or file.
-
-The commands of the installed services, found by entry point.
-
-The command of a service: it loads the service's settings and runs it until it is stopped.
+Output is as wide as the terminal, and unwrapped in a pipe or file. The commands of installed
+services are found by entry point; `service_app` makes the command that runs a service.
 """
 
 import inspect

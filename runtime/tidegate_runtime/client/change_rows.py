@@ -1,9 +1,4 @@
-"""Rows of a change stream: carried from one schema to the next, and as Python values.
-
-Carries rows as a change stream publishes them from one schema of their table into the next.
-
-Values of a change stream in ISO types, as Python values that Arrow takes.
-"""
+"""Rows of a change stream: carried from one schema to the next, and as Python values."""
 
 import struct
 from base64 import b64decode, b64encode

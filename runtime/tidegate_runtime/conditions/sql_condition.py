@@ -3,7 +3,7 @@
 `predicate_of` refuses what the tree can't hold. `wider_predicate_of` refuses nothing: Spark decides
 which rows match, and the tree only says which files and which rows of others may matter.
 
-Time zones, by the names that Spark accepts for a session's time zone.
+Time zones have the names that Spark accepts for a session's time zone.
 """
 
 import re

@@ -7,11 +7,9 @@ pass over all tables runs alone. An error of Kafka, or of all tables, ends the r
 were not acknowledged are delivered again. Errors of one table are kept to that table
 (`quarantine`).
 
-A queue for turns: a few tables have theirs at once, and a free place goes to the most urgent.
-
-A read-write lock for asyncio: many holders share it, or one holds it alone and goes first.
-
-A pass waits for a long turn of one table, but turns of other tables do not wait with it.
+A few tables have their turns at once (`TurnQueue`), and a free place goes to the most urgent. Turns
+share a lock that a pass holds alone (`AsyncRwLock`): a pass waits for a long turn of one table, but
+turns of other tables do not wait with it.
 """
 
 import asyncio
@@ -456,7 +454,7 @@ class _Follower:
             await asyncio.sleep(1.0)
 
     async def _insist(self, app: faust.App) -> None:
-        """Raise if records wait and are not delivered (`skipped_records`), or if no broker answers.
+        """Raise if records wait and are not delivered (`SkippedRecords`), or if no broker answers.
 
         The service then starts over. Faust keeps the brokers' last addresses: once all of them have
         moved, it never finds them again.

@@ -1,10 +1,9 @@
 """Faust's settings and threads; and partitions, offsets and errors converted from Faust's.
 
-Detect records of `commits` that Faust never delivers.
-
-When its group's generation changes during a fetch, Faust may skip the fetched records, or never
-fetch again, without an error. So this module asks the brokers: a record between the group's
-committed offset and the topic partition's end has not been delivered.
+`SkippedRecords` detects records of `commits` that Faust never delivers. When its group's generation
+changes during a fetch, Faust may skip the fetched records, or never fetch again, without an error.
+So this module asks the brokers: a record between the group's committed offset and the topic
+partition's end has not been delivered.
 """
 
 import asyncio

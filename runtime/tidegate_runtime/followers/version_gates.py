@@ -1,8 +1,7 @@
 """Reads who needs which versions of a table: the change publisher, the committer, lease holders.
 
-Leases: who needs which versions of a table, and until when. Log cleanup keeps them until then.
-
-A lease is a record on the compacted topic `leases`. A holder renews it by writing it again.
+A lease says who needs which versions of a table, and until when log cleanup keeps them. It is a
+record on the compacted topic `leases`. A holder renews it by writing it again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,6 +1,6 @@
-"""A consumer group member on confluent-kafka: rebalances as values, explicit offset commits.
+"""Consumers on confluent-kafka: a group's member, and a reader of partitions outside any group.
 
-A reader of partitions outside any group, on confluent-kafka.
+A member gets rebalances as values, and commits offsets explicitly.
 """
 
 import json

@@ -1,13 +1,8 @@
 """librdkafka's records, errors and logs, translated into ours.
 
-Convert librdkafka's messages and topic partitions to ours, and back.
-
-librdkafka's messages in our log: as warnings, at most one of each kind a minute.
-
-Each of its clients logs every failed attempt to connect. The caller gets an error anyway, so one
-line is enough.
-
-Translate librdkafka's errors to ours, which are classified by what the caller should do next.
+Errors are classified by what the caller should do next. Log messages become warnings, at most one
+of each kind a minute: each client logs every failed attempt to connect. The caller gets an error
+anyway, so one line is enough.
 """
 
 import logging

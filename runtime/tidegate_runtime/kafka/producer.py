@@ -1,9 +1,8 @@
-"""The idempotent producer on confluent-kafka.
+"""The idempotent producer on confluent-kafka, and the one for copies of outcomes.
 
-Copies of outcomes on topics that writers name: sent without waiting, and lost if that fails.
-
-They have a producer of their own, so that a topic that is missing, or that we may not write,
-delays no other record.
+Copies on topics that writers name are sent without waiting, and lost if that fails. They have a
+producer of their own, so that a topic that is missing, or that we may not write, delays no other
+record.
 """
 
 import logging

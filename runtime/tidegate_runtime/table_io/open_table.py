@@ -1,9 +1,8 @@
 """Open a table: list its log, choose the files of a version, read and replay them.
 
-Compare a snapshot with its version checksum.
-
-A contradiction is logged and does not end a read, since the checksum itself may be wrong. Nor does
-it keep checkpoints from being written: while the commits are there these can be made again.
+A snapshot is compared with its version checksum. A contradiction is logged and does not end a read,
+since the checksum itself may be wrong. Nor does it keep checkpoints from being written: while the
+commits are there these can be made again.
 """
 
 import logging

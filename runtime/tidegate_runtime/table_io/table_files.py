@@ -1,11 +1,10 @@
 """Files that the log names by path: data files, change files, files of deletion vectors.
 
-Which files below a table's root may be the table's, and which belong to tables below it.
+Not every file below a table's root may be the table's: a folder with a `_delta_log` in it, at any
+depth below the root, is another table: no file in it is this table's. Such a table may be a shallow
+clone, which names files of the table above.
 
-A folder with a `_delta_log` in it, at any depth below the root, is another table: no file in it is
-this table's. Such a table may be a shallow clone, which names files of the table above.
-
-Which files below a table's root its actions name: data files, and files of deletion vectors.
+`referenced` says which files below the root actions name: data files and deletion vectors.
 """
 
 import re
