@@ -114,11 +114,11 @@ def drop_column(
     column that others depend on.
     Spec: "Column Mapping"
     """
+    schema = parse_schema(metadata.schema_string)
+    resolved, parent = _in_struct(schema, path)
     mode = mode_of(metadata)
     if mode is ColumnMappingMode.NONE:
         raise _unmapped("dropped", "DELTA_UNSUPPORTED_DROP_COLUMN")
-    schema = parse_schema(metadata.schema_string)
-    resolved, parent = _in_struct(schema, path)
     name = dotted(resolved)
     if len(parent) == 1:
         raise InvalidRequest(
@@ -159,10 +159,10 @@ def rename_column(metadata: Metadata, path: Sequence[str], name: str) -> Metadat
     others depend on.
     Spec: "Column Mapping"
     """
-    if mode_of(metadata) is ColumnMappingMode.NONE:
-        raise _unmapped("renamed", "DELTA_UNSUPPORTED_RENAME_COLUMN")
     schema = parse_schema(metadata.schema_string)
     resolved, parent = _in_struct(schema, path)
+    if mode_of(metadata) is ColumnMappingMode.NONE:
+        raise _unmapped("renamed", "DELTA_UNSUPPORTED_RENAME_COLUMN")
     if name == resolved[-1]:
         return metadata
     check_independent(metadata, resolved)

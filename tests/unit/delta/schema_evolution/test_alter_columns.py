@@ -244,6 +244,13 @@ def test_without_a_mapping_nothing_is_renamed_or_dropped() -> None:
     assert refused(lambda: drop_column(plain, ("a",))) == "DELTA_UNSUPPORTED_DROP_COLUMN"
 
 
+def test_a_missing_column_is_named_before_the_missing_mapping() -> None:
+    plain = table("none")
+    missing = "DELTA_COLUMN_NOT_FOUND_IN_SCHEMA"
+    assert refused(lambda: rename_column(plain, ("nope",), "b")) == missing
+    assert refused(lambda: drop_column(plain, ("nope",))) == missing
+
+
 def test_a_column_is_moved() -> None:
     assert schema_of(move_column(table(), ("p",), FIRST)).names == ("p", "a", "s", "l", "m", "g")
     result = schema_of(move_column(table(), ("a",), FieldPosition(after="M")))
