@@ -74,28 +74,29 @@ def _cast_struct(values: pa.Array, kind: StructType, column: str) -> pa.Array:
 
 
 def _cast_list(values: pa.Array, kind: ArrayType, column: str) -> pa.Array:
-    plain = _unsliced(values.cast(pa.list_(values.type.value_field)))
+    plain = unsliced(values.cast(pa.list_(values.type.value_field)))
     elements = _cast(plain.values, kind.element, f"{column}.element")
     return pa.ListArray.from_arrays(
-        plain.offsets, elements, type=arrow_type(kind), mask=_mask(plain)
+        plain.offsets, elements, type=arrow_type(kind), mask=null_mask(plain)
     )
 
 
 def _cast_map(values: pa.Array, kind: MapType, column: str) -> pa.Array:
-    plain = _unsliced(values)
+    plain = unsliced(values)
     keys = _cast(plain.keys, kind.key, f"{column}.key")
     items = _cast(plain.items, kind.value, f"{column}.value")
     return pa.MapArray.from_arrays(
-        plain.offsets, keys, items, type=arrow_type(kind), mask=_mask(plain)
+        plain.offsets, keys, items, type=arrow_type(kind), mask=null_mask(plain)
     )
 
 
-def _unsliced(values: pa.Array) -> pa.Array:
+def unsliced(values: pa.Array) -> pa.Array:
     """Return the same values from offset 0: Arrow builds no list over a slice with nulls."""
     return values.take(pa.array(range(len(values)), pa.int64())) if values.offset else values
 
 
-def _mask(values: pa.Array) -> pa.Array | None:
+def null_mask(values: pa.Array) -> pa.Array | None:
+    """Return which values are null, or None if none is."""
     return values.is_null() if values.null_count else None
 
 

@@ -218,6 +218,31 @@ def test_both_parts_of_a_variant_are_required_as_spark_asks() -> None:
     assert content(store, add)["v"].null_count == 1
 
 
+@pytest.mark.parametrize("nested", ["alone", "in a struct", "in a list", "in a map"])
+def test_a_null_variant_is_written_whose_parts_are_null_as_spark_sends_them(nested: str) -> None:
+    kind, rows = _null_variants(nested)
+    store, [add] = write(FileLayout(StructType((StructField("v", kind),))), pa.table({"v": rows}))
+    assert content(store, add)["v"].to_pylist() == rows.to_pylist()
+
+
+def _null_variants(nested: str) -> tuple[DataType, pa.Array]:
+    """Return a type and two rows: a variant, and a null one."""
+    parts = [pa.array([b"\x01\x00\x00", None]), pa.array([b"\x0c\x01", None])]
+    rows = pa.StructArray.from_arrays(
+        parts, names=["metadata", "value"], mask=pa.array([False, True])
+    )
+    match nested:
+        case "in a struct":
+            inside = StructType((StructField("i", VARIANT),))
+            return inside, pa.StructArray.from_arrays([rows], names=["i"])
+        case "in a list":
+            return ArrayType(VARIANT), pa.ListArray.from_arrays([0, 2, 2], rows)
+        case "in a map":
+            keys = pa.array(["a", "b"])
+            return MapType(STRING, VARIANT), pa.MapArray.from_arrays([0, 1, 2], keys, rows)
+    return VARIANT, rows
+
+
 def test_change_files_lie_in_their_folder_with_the_change_type_of_each_row() -> None:
     store = MemoryStore()
     writer = FileWriter(store, of_changes(FileLayout(SCHEMA, ("p",))), SystemClock())
