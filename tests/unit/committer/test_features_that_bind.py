@@ -3,7 +3,8 @@
 import pytest
 
 from tests.builders import Gate, Row, add, metadata, proposal, protocol
-from tests.unit.committer.row_level.test_row_delete_conflicts import statuses, write
+from tests.support.other_engines import write
+from tests.support.outcomes import rules_of
 from tidegate_delta.features.feature import Support
 from tidegate_delta.features.supported_features import FEATURES
 from tidegate_messages.proposal import Operation
@@ -37,14 +38,14 @@ def test_the_features_that_bind_are_those_that_delta_spark_names() -> None:
 @pytest.mark.parametrize("name", BINDING)
 def test_a_feature_that_binds_writers_fails_who_read_before(name: str) -> None:
     [result] = gate_told = behind(name).ask(proposal(add("a")))
-    assert statuses(gate_told) == ["feature_binds_writers"]
+    assert rules_of(gate_told) == ["feature_binds_writers"]
     assert result.rejection is not None
     assert result.rejection.error_class == "DELTA_PROTOCOL_CHANGED"
 
 
 @pytest.mark.parametrize("name", FREE)
 def test_any_other_feature_fails_nobody(name: str) -> None:
-    assert statuses(behind(name).ask(proposal(add("a")))) == ["committed"]
+    assert rules_of(behind(name).ask(proposal(add("a")))) == ["committed"]
 
 
 def test_what_a_version_without_features_implies_fails_nobody() -> None:
@@ -53,7 +54,7 @@ def test_what_a_version_without_features_implies_fails_nobody() -> None:
         proposal(protocol(), metadata(), read_version=-1, operation=Operation(name="CREATE TABLE"))
     )
     write(gate, 1, protocol(1, 4))
-    assert statuses(gate.ask(proposal(add("a")))) == ["committed"]
+    assert rules_of(gate.ask(proposal(add("a")))) == ["committed"]
 
 
 def test_what_a_winner_implied_another_may_name() -> None:
@@ -65,6 +66,6 @@ def test_what_a_winner_implied_another_may_name() -> None:
     write(gate, 1, protocol(1, 4))
     implied = ("appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants")
     write(gate, 2, protocol(1, 7, writerFeatures=[*implied, "domainMetadata"]))
-    assert statuses(gate.ask(proposal(add("a")))) == ["committed"]
+    assert rules_of(gate.ask(proposal(add("a")))) == ["committed"]
     write(gate, 4, protocol(1, 7, writerFeatures=[*implied, "domainMetadata", "identityColumns"]))
-    assert statuses(gate.ask(proposal(add("b")))) == ["feature_binds_writers"]
+    assert rules_of(gate.ask(proposal(add("b")))) == ["feature_binds_writers"]

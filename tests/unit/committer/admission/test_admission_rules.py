@@ -18,7 +18,7 @@ from tests.builders import (
     remove,
     schema,
 )
-from tests.unit.committer.decision.test_machine import considered, table
+from tests.support.decisions import considered, table
 from tidegate_committer.admission.admission_rules import (
     OPERATION_CHARS_MAX,
     AdmissionInput,

@@ -17,8 +17,8 @@ from tests.builders import (
     row_delete,
     rows_of,
 )
-from tests.unit.committer.conflicts.test_table_conflict_rules import listed, named
-from tests.unit.committer.decision.test_machine import planned, rules, table
+from tests.support.decisions import planned, rules, table
+from tests.support.feature_rows import listed, named
 from tidegate_committer.state.table_state import TableState
 from tidegate_messages.outcome import Rejection
 from tidegate_messages.proposal import Operation, Proposal

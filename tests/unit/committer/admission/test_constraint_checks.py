@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.builders import Row, add, info, metadata, proposal, protocol, remove
-from tests.unit.committer.conflicts.test_table_conflict_rules import listed
-from tests.unit.committer.decision.test_machine import TERMS, considered, planned, table
+from tests.support.decisions import TERMS, considered, planned, table
+from tests.support.feature_rows import listed
 from tidegate_committer.decision.machine import plan
 from tidegate_committer.policy import Policy
 from tidegate_committer.state.table_state import TableState

@@ -7,8 +7,8 @@ import pytest
 
 from tests import builders
 from tests.builders import Row, add, info, metadata, proposal, remove
-from tests.unit.committer.conflicts.test_table_conflict_rules import TRACKED, listed, named
-from tests.unit.committer.decision.test_machine import landed, planned, rules, table
+from tests.support.decisions import landed, planned, rules, table
+from tests.support.feature_rows import TRACKED, listed, named
 from tidegate_committer.admission.feature_checks import MARK_MAX, ROWS_MAX
 from tidegate_committer.policy import Policy
 from tidegate_committer.state.table_state import RowIds, TableState

@@ -20,9 +20,8 @@ from tests.builders import (
     remove,
     rows_of,
 )
-from tests.unit.committer.conflicts.test_table_conflict_rules import TAGGED, listed
-from tests.unit.committer.decision.test_machine import landed, planned, rules, table
-from tests.unit.committer.group_commit.test_version_dependent_fields import bodies, written
+from tests.support.decisions import bodies, landed, planned, rules, table, written
+from tests.support.feature_rows import TAGGED, listed
 from tidegate_committer.decision.machine import VersionLanded, evolve
 from tidegate_committer.intake.identity_leases import LeasedBlocks, leases_after
 from tidegate_committer.persistent_map import PersistentMap

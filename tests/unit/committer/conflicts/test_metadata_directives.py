@@ -3,7 +3,7 @@
 import json
 
 from tests.builders import NOW_MS, Row, add, info, metadata, proposal, protocol, schema
-from tests.unit.committer.decision.test_machine import ORIGIN, planned, rules, table
+from tests.support.decisions import ORIGIN, planned, rules, table
 from tidegate_committer.group_commit.entry_encoding import Attempt, encode
 from tidegate_committer.state.table_state import TableState
 

@@ -17,7 +17,7 @@ from tests.builders import (
     row_delete,
     rows_of,
 )
-from tests.unit.committer.row_level.test_row_delete_conflicts import write
+from tests.support.other_engines import write
 from tidegate_committer.conflicts.metadata_patches import touches
 from tidegate_delta.definitions.definition import Definition
 from tidegate_delta.log.actions import Metadata, Protocol

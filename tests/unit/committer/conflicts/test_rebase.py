@@ -4,14 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 from tests.builders import Row, add, commit, info, metadata, proposal, remove
-from tests.unit.committer.conflicts.test_table_conflict_rules import (
-    BACKFILL,
-    TRACKED,
-    listed,
-    named,
-    rebase_state,
-)
-from tests.unit.committer.decision.test_machine import planned, rules, table
+from tests.support.conflicts import rebase_state
+from tests.support.decisions import planned, rules, table
+from tests.support.feature_rows import BACKFILL, TRACKED, listed, named
 from tidegate_committer.conflicts.conflict_rules import follow
 from tidegate_committer.conflicts.rebase import RebaseState, wanted_in_full, with_own_ids_only
 from tidegate_committer.intake.candidate import Candidate

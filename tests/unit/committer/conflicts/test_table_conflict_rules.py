@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.builders import Gate, Row, add, commit, info, metadata, proposal, protocol, remove
-from tests.unit.committer.decision.test_machine import considered
+from tests.builders import Gate, Row, add, info, metadata, proposal, protocol, remove
+from tests.support.conflicts import rebase_state, winner
+from tests.support.feature_rows import BACKFILL, TAGGED, TRACKED, listed, named, numbered
 from tidegate_committer.conflicts.conflict_rules import (
     CONCURRENT,
     DELTA_NAMES,
@@ -15,43 +16,14 @@ from tidegate_committer.conflicts.conflict_rules import (
     check,
     follow,
 )
-from tidegate_committer.conflicts.rebase import RebaseState, begin
-from tidegate_committer.state.log_entry import Entry, entry_of
-from tidegate_committer.state.table_definition import TableDefinition
+from tidegate_committer.conflicts.rebase import RebaseState
+from tidegate_committer.state.log_entry import Entry
 from tidegate_messages.proposal import Operation, Predicate, Proposal, ReadSet
-
-TRACKED = ("domainMetadata", "rowTracking")
-
-
-def winner(version: int, *rows: Row) -> Entry:
-    return entry_of(commit(version, *rows), "0" * 64, 1)
-
-
-def listed(*features: str, reader: tuple[str, ...] = ()) -> Row:
-    if not reader:
-        return protocol(1, 7, writerFeatures=features)
-    return protocol(3, 7, readerFeatures=reader, writerFeatures=(*features, *reader))
-
-
-def rebase_state(one: Proposal, *table: Row) -> RebaseState:
-    """Return the rebase state of a proposal that read version 0 of a table (by default plain)."""
-    candidate = considered(one)
-    assert candidate.flaw is None, candidate.flaw
-    made = commit(0, *(table or (protocol(), metadata())))
-    assert made.metadata is not None
-    assert made.protocol is not None
-    return begin(
-        candidate, TableDefinition(made.metadata, made.protocol), candidate.level("Serializable")
-    )
 
 
 def rule(one: RebaseState, *winners: Entry) -> str | None:
     result = check(one, winners)
     return result.rule if result else None
-
-
-def named(operation: str, *rows: Row, **fields: Any) -> Proposal:
-    return proposal(*rows, operation=Operation(name=operation), **fields)
 
 
 def test_every_rule_has_a_name_in_delta_and_no_other_has() -> None:
@@ -124,20 +96,6 @@ def test_row_ids_are_no_conflict_of_domains() -> None:
     assert rule(rebase_state(reader, listed(*TRACKED), metadata()), winner(1, mark)) is None
 
 
-def numbered(mark: int | None, **changed: Any) -> Row:
-    """Return metadata with an identity column at this high-water mark, and other fields changed."""
-    own: Row = {"delta.identity.start": 1, "delta.identity.step": 1}
-    own["delta.identity.allowExplicitInsert"] = False
-    if mark is not None:
-        own["delta.identity.highWaterMark"] = mark
-    field = {"name": "x", "type": "long", "nullable": True, "metadata": own}
-    text = json.dumps({"type": "struct", "fields": [field]})
-    return {"metaData": {**metadata()["metaData"], "schemaString": text, **changed}}
-
-
-TAGGED = info(tags={"delta.identity.schemaUpdate": "true"})
-
-
 def test_numbering_rows_is_followed_and_adopted() -> None:
     table = (listed("identityColumns"), numbered(5))
     one = rebase_state(proposal(add("a")), *table)
@@ -177,9 +135,6 @@ def test_a_tag_that_lies_is_not_believed() -> None:
 def test_two_that_number_rows_conflict() -> None:
     one = rebase_state(proposal(numbered(7), add("a")), listed("identityColumns"), numbered(5))
     assert rule(one, winner(1, TAGGED, numbered(9))) == "metadata_changed"
-
-
-BACKFILL = info("ROW TRACKING BACKFILL")
 
 
 def test_a_backfill_that_holds_more_than_files_ends_where_files_were_touched() -> None:

@@ -13,14 +13,20 @@ from tests.builders import (
     Row,
     add,
     batch_of,
-    commit,
     creation,
     delete,
     info,
     metadata,
     proposal,
     protocol,
-    value_of,
+)
+from tests.support.decisions import (
+    ORIGIN,
+    encoded_of,
+    landed,
+    planned,
+    rules,
+    table,
 )
 from tidegate_committer.conflicts.conflict_rules import RULES_VERSION
 from tidegate_committer.decision.machine import (
@@ -28,60 +34,15 @@ from tidegate_committer.decision.machine import (
     DecisionTerms,
     VersionLanded,
     evolve,
-    plan,
 )
 from tidegate_committer.group_commit.entry_encoding import (
     Attempt,
-    EncodedEntry,
-    EntryWriter,
     encode,
 )
-from tidegate_committer.intake.candidate import Candidate
-from tidegate_committer.intake.proposal_reader import read_record
-from tidegate_committer.policy import Policy
 from tidegate_committer.state.log_entry import entry_of
 from tidegate_committer.state.table_state import TableState
 from tidegate_delta.log.commit import Commit
-from tidegate_messages.proposal import Operation, Proposal, ReadSet
-
-ORIGIN = EntryWriter(builders.an_id(), "c/t/0", "tidegate/t/0", "Tidegate")
-TERMS = DecisionTerms(NOW_MS + 1_000, 100)
-
-
-def table(*versions: list[Row]) -> TableState:
-    """Return a table whose log is known from version 0 on, under the current rules version."""
-    state = TableState(TABLE, ROOT, 1_000)
-    for version, rows in enumerate(versions):
-        state = evolve(state, VersionLanded(entry_of(commit(version, *rows), "0" * 64, 1)))
-    return replace(state, rules=RULES_VERSION)
-
-
-def considered(one: Proposal, offset: int = 0) -> Candidate:
-    candidate = read_record(value_of(one), offset, Policy())
-    assert isinstance(candidate, Candidate)
-    return candidate
-
-
-def planned(state: TableState, *proposals: Proposal, terms: DecisionTerms = TERMS) -> BatchPlan:
-    batch = [considered(one, offset) for offset, one in enumerate(proposals)]
-    return plan(state, batch, Policy(), terms)
-
-
-def landed(state: TableState, *proposals: Proposal) -> TableState:
-    """Return the table after an entry of these proposals."""
-    return evolve(state, VersionLanded(encoded_of(state, *proposals).entry))
-
-
-def encoded_of(state: TableState, *proposals: Proposal) -> EncodedEntry:
-    """Return the entry of these proposals."""
-    return encode(state, planned(state, *proposals).group, ORIGIN, Attempt(TABLE, NOW_MS))
-
-
-def rules(decided: BatchPlan) -> list[str]:
-    return [
-        verdict.rejection.rule if verdict.rejection else verdict.status
-        for verdict in decided.verdicts
-    ]
+from tidegate_messages.proposal import Operation, ReadSet
 
 
 def needs(decided: BatchPlan) -> list[str]:

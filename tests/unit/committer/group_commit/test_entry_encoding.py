@@ -7,7 +7,7 @@ import pytest
 
 from tests import builders
 from tests.builders import NOW_MS, TABLE, Gate, add, creation, proposal, remove
-from tests.unit.committer.decision.test_machine import ORIGIN, planned, table
+from tests.support.decisions import ORIGIN, planned, table
 from tidegate_committer.conflicts.conflict_rules import RULES_VERSION
 from tidegate_committer.decision.machine import DecisionTerms
 from tidegate_committer.group_commit.entry_encoding import Attempt, EncodedEntry, encode

@@ -6,38 +6,15 @@ from typing import Any
 import pytest
 
 from tests.builders import NOW_MS, Row, add, commit, info, metadata, proposal, protocol, remove
-from tests.unit.committer.conflicts.test_table_conflict_rules import (
-    TAGGED,
-    TRACKED,
-    listed,
-    named,
-    numbered,
-)
-from tests.unit.committer.decision.test_machine import ORIGIN, TERMS, considered, planned, table
+from tests.support.decisions import ORIGIN, TERMS, bodies, considered, planned, table, written
+from tests.support.feature_rows import TAGGED, TRACKED, listed, named, numbered
 from tidegate_committer.decision.machine import VersionLanded, evolve
 from tidegate_committer.group_commit.entry_encoding import Attempt, encode
 from tidegate_committer.group_commit.version_dependent_fields import follows_untimed
 from tidegate_committer.state.log_entry import entry_of
-from tidegate_committer.state.table_state import TableState
-from tidegate_delta.log.commit import Commit, sha256
 from tidegate_messages.proposal import Proposal
 
 ROWS: tuple[Row, Row] = (listed(*TRACKED), metadata())
-
-
-def written(state: TableState, *proposals: Proposal) -> tuple[TableState, list[Row]]:
-    """Return the state after one entry that holds all these proposals, and the entry's rows."""
-    decided = planned(state, *proposals, terms=TERMS)
-    assert [verdict.status for verdict in decided.verdicts] == ["committed"] * len(proposals)
-    one = encode(state, decided.group, ORIGIN, Attempt(ORIGIN.epoch, NOW_MS + 7))
-    read = Commit.decode(one.entry.version, one.content)
-    assert one.entry == entry_of(read, sha256(one.content), len(one.content))
-    after = evolve(state, VersionLanded(one.entry))
-    return after, [json.loads(line) for line in one.content.splitlines()]
-
-
-def bodies(rows: list[Row], kind: str) -> list[dict[str, Any]]:
-    return [row[kind] for row in rows if kind in row]
 
 
 def ids(rows: list[Row]) -> list[tuple[str, int | None, int | None]]:

@@ -17,8 +17,8 @@ from tests.builders import (
     row_delete,
     rows_of,
 )
-from tests.unit.committer.conflicts.test_table_conflict_rules import TRACKED, listed
-from tests.unit.committer.decision.test_machine import considered, table
+from tests.support.decisions import considered, table
+from tests.support.feature_rows import TRACKED, listed
 from tests.verbatim_proposals import verbatim
 from tidegate_committer.intake.proposal_reader import CLAIM_FOLDER
 from tidegate_committer.loop.entry_put import PutResult

@@ -26,9 +26,9 @@ from tests.builders import (
 )
 from tests.checkpoints import put_classic
 from tests.fakes.memory_store import MemoryStore
+from tests.support.row_deletes import IN_THE_LOG
 from tests.unit.committer.floods import version_beside_a_flood
 from tests.unit.committer.held_puts import HeldPuts
-from tests.unit.committer.row_level.test_row_delete_conflicts import IN_THE_LOG
 from tidegate_committer.loop.entry_put import PutResult
 from tidegate_committer.loop.pending_commits import DECISION_AGE_MAX_S
 from tidegate_committer.loop.poison_records import read_note

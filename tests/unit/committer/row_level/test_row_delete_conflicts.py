@@ -1,6 +1,5 @@
 """Deletes and updates of rows of one file: all commit where the rows differ, none is lost."""
 
-from collections.abc import Iterable
 from itertools import permutations
 from typing import Any
 from uuid import UUID
@@ -10,7 +9,6 @@ import pytest
 from tests.builders import (
     ROOT,
     Gate,
-    Row,
     add,
     info,
     metadata,
@@ -23,47 +21,21 @@ from tests.builders import (
 )
 from tests.checkpoints import put_classic
 from tests.fakes.memory_store import MemoryStore
-from tidegate_committer.settings import CommitterSection
+from tests.support.other_engines import write
+from tests.support.outcomes import rules_of
+from tests.support.row_deletes import FEATURE, IN_THE_LOG, NAMES, ON, begun, gone, opening, vector
 from tidegate_committer.store_reads import read_cache
 from tidegate_delta.deletion_vectors.descriptors import in_file, inline
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_delta.log.actions import DeletionVector
 from tidegate_delta.log.file_names import Version, commit_name, in_log
-from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Operation, Predicate, Proposal, ReadSet
 from tidegate_runtime.storage.log_store import Put, Turn, at_once
 from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward
 from tidegate_runtime.table_io.deletion_vector_reader import read_vector
 from tidegate_runtime.table_io.open_table import open_snapshot
 
-NAMES = ["deletionVectors"]
-FEATURE = protocol(3, 7, readerFeatures=NAMES, writerFeatures=NAMES)
-ON = {"enableDeletionVectors": "true"}
-WIDE = '{"numRecords":200000}'
 NOTHING_READ = {"reads": ReadSet()}
-
-
-IN_THE_LOG = CommitterSection(
-    roots=("memory://tables",), audit_s=1e9, inline_vector_bytes_max=1_024
-)
-"""Inline vectors, so that tests read them from the log."""
-
-
-def opening() -> list[Proposal]:
-    """Return the proposals of a table at version 1: a and b have ten rows, wide has 200,000."""
-    created = Operation(name="CREATE TABLE")
-    return [
-        proposal(FEATURE, metadata(**ON), read_version=-1, operation=created),
-        proposal(add("a"), add("b"), add("wide", stats=WIDE)),
-    ]
-
-
-def begun(gate: Gate | None = None) -> Gate:
-    """Return a committer with such a table."""
-    gate = gate or Gate(IN_THE_LOG)
-    result = gate.ask(*opening())
-    assert [outcome.status for outcome in result] == ["committed", "committed"]
-    return gate
 
 
 @pytest.fixture
@@ -76,43 +48,9 @@ def first_proposals() -> list[Proposal]:
     return opening()
 
 
-def vector(*rows: int) -> Row:
-    return inline(of_rows(rows)).model_dump(by_alias=True, exclude_none=True)
-
-
-def write(gate: Gate, version: int, *rows: Row) -> None:
-    """Write a version as another engine."""
-    store = gate.stores[ROOT]
-    assert isinstance(store, MemoryStore)
-    store.files[in_log(commit_name(version))] = to_bytes([info("DELETE"), *rows])
-
-
-def gone(gate: Gate, path: str) -> list[int] | None:
-    """Return a file's deleted rows according to the log; None where the file is removed."""
-    found: list[int] | None = None
-    for rows in gate.entries():
-        for row in rows:
-            if row.get("remove", {}).get("path") == path:
-                found = None
-        for row in rows:
-            if row.get("add", {}).get("path") == path:
-                result = row["add"].get("deletionVector")
-                store = gate.stores[ROOT]
-                found = (
-                    list(read_vector(store, DeletionVector.model_validate(result)))
-                    if result
-                    else []
-                )
-    return found
-
-
-def statuses(outcomes: Iterable[Outcome]) -> list[str]:
-    return [outcome.rejection.rule if outcome.rejection else outcome.status for outcome in outcomes]
-
-
 def asked(gate: Gate, *intents: Any, **fields: Any) -> str:
     [outcome] = gate.ask(row_delete(*intents, **{"read_version": 1, **fields}))
-    return statuses([outcome])[0]
+    return rules_of([outcome])[0]
 
 
 def test_deletes_of_different_rows_share_one_entry_and_one_vector(gate: Gate) -> None:
@@ -234,7 +172,7 @@ def test_a_row_is_updated_once(gate: Gate, alone: bool) -> None:
     if not alone:
         gate = begun()
         result = gate.ask(first, second, third)
-    assert statuses(result) == ["committed", "concurrent_row_delete", "committed"]
+    assert rules_of(result) == ["committed", "concurrent_row_delete", "committed"]
     assert gone(gate, "a") == [1, 2, 3]
     assert result[1].rejection is not None
     assert result[1].rejection.path == "a"
@@ -275,7 +213,7 @@ def test_deletes_that_bring_files_or_changes_do_not_say_twice_what_became_of_a_r
     assert asked(gate, rows_of("a", [1])) == "committed"
     reads = ReadSet(files=("a",), delete_insensitive=True)
     one = proposal(add("c"), read_version=1, reads=reads, dv_intents=(rows_of("a", [1]),))
-    assert statuses(gate.ask(one)) == ["concurrent_row_delete"]
+    assert rules_of(gate.ask(one)) == ["concurrent_row_delete"]
 
 
 def test_who_minds_no_lost_rows_minds_none_of_the_whole_table(gate: Gate) -> None:
@@ -289,7 +227,7 @@ def test_who_minds_no_lost_rows_minds_none_of_the_whole_table(gate: Gate) -> Non
 
 
 def test_rows_of_a_file_that_is_gone_are_not_deleted(gate: Gate) -> None:
-    assert statuses(gate.ask(proposal(remove("a"), read_version=1, **NOTHING_READ))) == [
+    assert rules_of(gate.ask(proposal(remove("a"), read_version=1, **NOTHING_READ))) == [
         "committed"
     ]
     assert asked(gate, rows_of("a", [1])) == "concurrent_delete_read"
@@ -313,7 +251,7 @@ def test_a_file_whose_last_row_goes_leaves(gate: Gate) -> None:
         row_delete(rows_of("a", range(5)), read_version=1),
         row_delete(rows_of("a", range(5, 10)), read_version=1),
     )
-    assert statuses(result) == ["committed", "committed"]
+    assert rules_of(result) == ["committed", "committed"]
     assert gone(gate, "a") is None
     assert result[0].assigned["deletion_vectors"] == {"a": None}
     assert asked(gate, rows_of("a", [1]), **NOTHING_READ) == "concurrent_row_delete"
@@ -323,12 +261,12 @@ def test_rewriting_a_file_conflicts_with_deleting_rows_of_it(gate: Gate) -> None
     reads = ReadSet(files=("a",))
     rewrite = proposal(remove("a"), add("a2"), read_version=1, reads=reads)
     assert asked(gate, rows_of("a", [1])) == "committed"
-    assert statuses(gate.ask(rewrite)) == ["concurrent_delete_read"]
+    assert rules_of(gate.ask(rewrite)) == ["concurrent_delete_read"]
     both = gate.ask(
         row_delete(rows_of("b", [1]), read_version=1),
         proposal(remove("b"), add("b2"), read_version=1, **NOTHING_READ),
     )
-    assert statuses(both) == ["committed", "concurrent_delete_delete"]
+    assert rules_of(both) == ["committed", "concurrent_delete_delete"]
 
 
 def test_images_of_updated_rows_are_appends_for_others(gate: Gate) -> None:
@@ -347,8 +285,8 @@ def test_images_of_updated_rows_are_appends_for_others(gate: Gate) -> None:
         return row_delete(rows_of("a", [row]), read_version=1, reads=reads)
 
     result = gate.ask(update, deleting(50, 2), deleting(51, 3))
-    assert statuses(result) == ["committed", "concurrent_append", "committed"]
-    assert statuses(gate.ask(deleting(50, 4), deleting(51, 5))) == [
+    assert rules_of(result) == ["committed", "concurrent_append", "committed"]
+    assert rules_of(gate.ask(deleting(50, 4), deleting(51, 5))) == [
         "concurrent_append",
         "committed",
     ]
@@ -392,7 +330,7 @@ def test_a_table_that_takes_no_vectors_gets_none(properties: dict[str, str], rul
         read_version=-1,
         operation=Operation(name="CREATE TABLE"),
     )
-    assert statuses(gate.ask(create, proposal(add("a")))) == ["committed", "committed"]
+    assert rules_of(gate.ask(create, proposal(add("a")))) == ["committed", "committed"]
     assert asked(gate, rows_of("a", [1])) == rule
 
 
@@ -401,7 +339,7 @@ def test_who_turns_vectors_off_brings_none(gate: Gate, names: list[str]) -> None
     listed = protocol(3, 7, readerFeatures=names, writerFeatures=names)
     result = row_delete(rows_of("a", [1]), read_version=1, operation=Operation(name="DROP FEATURE"))
     one = result.model_copy(update={"actions": (*([] if names else [listed]), metadata())})
-    assert statuses(gate.ask(one)) == ["deletion_vectors_off"]
+    assert rules_of(gate.ask(one)) == ["deletion_vectors_off"]
 
 
 def test_no_rows_are_deleted_from_a_table_that_is_not_there() -> None:
@@ -409,7 +347,7 @@ def test_no_rows_are_deleted_from_a_table_that_is_not_there() -> None:
     reads = ReadSet(delete_insensitive=True)
     rows = (FEATURE, metadata(**ON))
     one = proposal(*rows, read_version=-1, reads=reads, dv_intents=(rows_of("a", [1]),))
-    assert statuses(gate.ask(one)) == ["file_not_live"]
+    assert rules_of(gate.ask(one)) == ["file_not_live"]
 
 
 def test_a_proposal_sent_again_is_committed_once(gate: Gate) -> None:

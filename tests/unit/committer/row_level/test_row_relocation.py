@@ -17,15 +17,9 @@ from tests.builders import (
     row_delete,
     rows_of,
 )
-from tests.unit.committer.row_level.test_row_delete_conflicts import (
-    IN_THE_LOG,
-    begun,
-    gone,
-    opening,
-    statuses,
-    vector,
-    write,
-)
+from tests.support.other_engines import write
+from tests.support.outcomes import rules_of
+from tests.support.row_deletes import IN_THE_LOG, begun, gone, opening, vector
 from tidegate_committer.intake.row_intents import SOURCES_MAX, Relocation, moved_rows
 from tidegate_committer.state.table_state import bounded
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
@@ -63,7 +57,7 @@ def test_a_delete_finds_its_rows_where_a_compaction_moved_them(gate: Gate) -> No
         compact(AB, "g", read_version=1),
         row_delete(rows_of("a", [1]), rows_of("b", [0, 9]), read_version=1),
     )
-    assert statuses(result) == ["committed", "committed"]
+    assert rules_of(result) == ["committed", "committed"]
     assert files(gate) == {"g", "wide"}
     assert gone(gate, "g") == [1, 10, 19]
     assert result[1].assigned["moved"] == ["a", "b"]
@@ -78,7 +72,7 @@ def test_a_delete_finds_rows_that_moved_beside_others_that_stayed(gate: Gate) ->
         compact({"a": 10}, "g", read_version=1),
         row_delete(rows_of("a", [1]), rows_of("b", [2]), read_version=1),
     )
-    assert statuses(result) == ["committed", "committed"]
+    assert rules_of(result) == ["committed", "committed"]
     assert (gone(gate, "g"), gone(gate, "b")) == ([1], [2])
 
 
@@ -91,7 +85,7 @@ def test_an_update_loses_to_a_delete_of_the_same_group_wherever_their_rows_moved
     )
     update = update.model_copy(update={"actions": (add("image"),)})
     result = gate.ask(row_delete(rows_of("a", [0, 1]), read_version=1), update)
-    assert statuses(result) == ["committed", "concurrent_row_delete"]
+    assert rules_of(result) == ["committed", "concurrent_row_delete"]
     assert files(gate) == {"g", "wide"}
 
 
@@ -102,7 +96,7 @@ def test_rows_that_were_deleted_when_a_compaction_read_are_counted_out(gate: Gat
         row_delete(rows_of("a", [4, 5, 6]), read_version=1),
         row_delete(rows_of("b", [3]), read_version=1),
     )
-    assert statuses(result) == ["committed"] * 3
+    assert rules_of(result) == ["committed"] * 3
     assert gone(gate, "g") == [3, 4, 11]
     assert result[1].assigned["rows_deleted"] == 2
 
@@ -114,7 +108,7 @@ def test_a_compaction_brings_a_vector_for_rows_deleted_meanwhile(gate: Gate) -> 
         row_delete(rows_of("b", [2]), read_version=1),
         compact({"a": 9, "b": 10}, "g", read_version=2, vectors={"a": vector(0)}),
     )
-    assert statuses(result) == ["committed"] * 3
+    assert rules_of(result) == ["committed"] * 3
     assert result[2].version == (result[0].version or 0) + 1
     assert gone(gate, "g") == [6, 11]
     [added] = last(gate, "add")
@@ -136,7 +130,7 @@ def test_of_two_new_files_only_the_one_whose_rows_were_deleted_gets_a_vector(gat
         }
     )
     result = gate.ask(row_delete(rows_of("a", [7]), read_version=1), both)
-    assert statuses(result) == ["committed", "committed"]
+    assert rules_of(result) == ["committed", "committed"]
     assert (gone(gate, "g"), gone(gate, "h")) == ([7], [])
     stats = {row["path"]: json.loads(row["stats"]) for row in last(gate, "add")}
     assert stats["h"] == {"numRecords": 10}
@@ -148,7 +142,7 @@ def test_rows_that_came_back_stop_a_compaction_of_their_file(gate: Gate) -> None
     result: dict[str, Any] = {"read_version": 2, "vectors": both, "reads": ReadSet()}
     one = compact({"a": 8, "b": 10}, "g", **result)
     write(gate, 3, remove("a", deletionVector=vector(1, 2)), add("a", deletionVector=vector(2)))
-    assert statuses(gate.ask(one)) == ["concurrent_delete_delete"]
+    assert rules_of(gate.ask(one)) == ["concurrent_delete_delete"]
 
 
 def test_a_late_delete_finds_rows_by_what_the_compaction_read_not_by_what_it_removed(
@@ -159,7 +153,7 @@ def test_a_late_delete_finds_rows_by_what_the_compaction_read_not_by_what_it_rem
         compact(AB, "g", read_version=1),
         row_delete(rows_of("a", [0, 1]), rows_of("b", [0]), read_version=1),
     )
-    assert statuses(result) == ["committed"] * 3
+    assert rules_of(result) == ["committed"] * 3
     assert gone(gate, "g") == [0, 1, 10]
     assert result[2].assigned["rows_deleted"] == 2
 
@@ -170,7 +164,7 @@ def test_rows_are_followed_through_several_compactions(gate: Gate) -> None:
     gate.ask(row_delete(rows_of("g", [0, 1], num_records=20), read_version=3))
     gate.ask(compact({"c": 10, "g": 18}, "h", read_version=4, vectors={"g": vector(0, 1)}))
     result = gate.ask(row_delete(rows_of("a", [1, 2]), rows_of("b", [9]), read_version=1))
-    assert statuses(result) == ["committed"]
+    assert rules_of(result) == ["committed"]
     assert gone(gate, "h") == [10, 27]
 
 
@@ -189,7 +183,7 @@ def test_an_update_follows_too_and_never_meets_a_row_that_is_gone(gate: Gate) ->
         )[0]
         for number, row in enumerate((3, 4, 3))
     ]
-    assert statuses(result) == ["committed", "committed", "concurrent_row_delete"]
+    assert rules_of(result) == ["committed", "committed", "concurrent_row_delete"]
     assert gone(gate, "g") == [3, 4]
 
 
@@ -198,7 +192,7 @@ def test_what_was_read_is_minded_where_it_moved(gate: Gate) -> None:
     write(gate, 3, {"remove": {"path": "g", "dataChange": True}}, add("rewritten"))
     reads = ReadSet(files=("a", "wide"), delete_insensitive=True)
     late = row_delete(rows_of("wide", [3], num_records=200_000), read_version=1, reads=reads)
-    assert statuses(gate.ask(late)) == ["concurrent_delete_read"]
+    assert rules_of(gate.ask(late)) == ["concurrent_delete_read"]
 
 
 def test_who_follows_his_rows_into_a_file_with_a_vector_of_a_members_waits_for_it(
@@ -227,7 +221,7 @@ def test_without_a_mapping_the_two_are_a_conflict_as_ever(gate: Gate) -> None:
         row_delete(rows_of("wide", [1], num_records=200_000), read_version=1),
         compact({"wide": 200_000}, "h", read_version=1, row_mapping=()),
     )
-    assert statuses(result) == [
+    assert rules_of(result) == [
         "committed",
         "concurrent_delete_read",
         "committed",
@@ -237,7 +231,7 @@ def test_without_a_mapping_the_two_are_a_conflict_as_ever(gate: Gate) -> None:
 
 def test_two_compactions_of_one_file_are_a_conflict(gate: Gate) -> None:
     result = gate.ask(compact(AB, "g", read_version=1), compact(AB, "h", read_version=1))
-    assert statuses(result) == ["committed", "concurrent_delete_delete"]
+    assert rules_of(result) == ["committed", "concurrent_delete_delete"]
 
 
 def test_rows_that_came_back_are_a_conflict_for_a_compaction(gate: Gate) -> None:
@@ -245,7 +239,7 @@ def test_rows_that_came_back_are_a_conflict_for_a_compaction(gate: Gate) -> None
     back = {"path": "a", "dataChange": True, "deletionVector": vector(0, 1)}
     write(gate, 3, {"remove": back}, add("a", deletionVector=vector(1)))
     late = compact({"a": 8}, "g", read_version=2, vectors={"a": vector(0, 1)})
-    assert statuses(gate.ask(late)) == ["concurrent_delete_read"]
+    assert rules_of(gate.ask(late)) == ["concurrent_delete_read"]
 
 
 def test_what_a_delete_says_of_a_file_that_moved_is_checked(gate: Gate) -> None:
@@ -258,7 +252,7 @@ def test_what_a_delete_says_of_a_file_that_moved_is_checked(gate: Gate) -> None:
         row_delete(rows_of("a", [1], base=base, num_records=11), read_version=2),
         row_delete(rows_of("a", [1], base=base), read_version=2),
     )
-    assert statuses(result) == [
+    assert rules_of(result) == [
         "other_vector",
         "rows_deleted_before",
         "concurrent_row_delete",
@@ -278,13 +272,13 @@ def test_what_a_delete_says_of_a_file_that_moved_is_checked(gate: Gate) -> None:
 def test_nobody_names_the_file_that_his_rows_will_move_to(gate: Gate, guess: Any) -> None:
     gate.ask(compact(AB, "g", read_version=1))
     result = gate.ask(row_delete(rows_of("a", [1]), read_version=1).model_copy(update=guess))
-    assert statuses(result) == ["duplicate_action"]
+    assert rules_of(result) == ["duplicate_action"]
 
 
 def test_a_mapping_holds_after_a_restart(gate: Gate) -> None:
     gate.ask(row_delete(rows_of("a", [0]), read_version=1), compact(AB, "g", read_version=1))
     gate.restart()
-    assert statuses(gate.ask(row_delete(rows_of("a", [2]), read_version=1))) == ["committed"]
+    assert rules_of(gate.ask(row_delete(rows_of("a", [2]), read_version=1))) == ["committed"]
     assert gone(gate, "g") == [0, 2]
 
 
@@ -294,7 +288,7 @@ def test_a_compaction_that_met_too_many_deletes_is_run_again() -> None:
     result = gate.ask(
         row_delete(every_other, read_version=1), compact({"wide": 200_000}, "g", read_version=1)
     )
-    assert statuses(result) == ["committed", "concurrent_delete_delete"]
+    assert rules_of(result) == ["committed", "concurrent_delete_delete"]
 
 
 @pytest.mark.parametrize(
@@ -326,7 +320,7 @@ def test_rows_that_change_are_not_mapped(gate: Gate) -> None:
     twice = [{"path": "a", "offset": 0, "rows": 10}, {"path": "a", "offset": 10, "rows": 10}]
     double = compact(AB, "g", read_version=1, row_mapping=({"path": "g", "sources": twice},))
     result = gate.ask(changing, large, double)
-    assert statuses(result) == ["malformed", "too_large", "duplicate_action"]
+    assert rules_of(result) == ["malformed", "too_large", "duplicate_action"]
     assert result[0].rejection is not None
     assert result[0].rejection.field == "row_mapping"
 
@@ -348,7 +342,7 @@ def test_rows_keep_their_ids_where_the_table_tracks_rows() -> None:
     [mapping] = silent.model_dump(mode="json")["row_mapping"]
     keeping = ({**mapping, "keeps_row_ids": True},)
     result = gate.ask(silent, compact(AB, "g", read_version=1, row_mapping=keeping))
-    assert statuses(result) == ["row_ids_not_kept", "committed"]
+    assert rules_of(result) == ["row_ids_not_kept", "committed"]
 
 
 def test_moves_are_kept_up_to_a_bound(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,7 +354,7 @@ def test_moves_are_kept_up_to_a_bound(gate: Gate, monkeypatch: pytest.MonkeyPatc
     assert [len(state.entries[version].moved) for version in (2, 3)] == [0, 1]
     assert bounded(state) is state
     late = row_delete(rows_of("a", [1]), read_version=1)
-    assert statuses(gate.ask(late)) == ["concurrent_delete_read"]
+    assert rules_of(gate.ask(late)) == ["concurrent_delete_read"]
 
 
 def test_rows_move_by_how_many_before_them_were_gone() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests import builders
 from tests.builders import Gate, add, creation, delete, info, proposal, remove
 from tests.fakes.memory_store import MemoryStore
-from tests.unit.committer.decision.test_machine import ORIGIN, landed, planned, rules, table
+from tests.support.decisions import ORIGIN, landed, planned, rules, table
 from tests.verbatim_proposals import verbatim
 from tidegate_committer.group_commit.entry_encoding import Attempt, encode
 from tidegate_committer.state.log_entry import entry_of

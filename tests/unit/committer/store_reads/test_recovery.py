@@ -20,7 +20,7 @@ from tests.builders import (
 )
 from tests.checkpoints import put_classic
 from tests.fakes.memory_store import MemoryStore
-from tests.unit.committer.decision.test_machine import considered
+from tests.support.decisions import considered
 from tidegate_committer.state.table_state import TableState
 from tidegate_committer.store_reads import recovery
 from tidegate_delta.errors import BrokenLog, UnsupportedFeature
