@@ -4,7 +4,7 @@ import pytest
 
 from tests.builders import Gate, Row, add, metadata, proposal, protocol
 from tests.support.other_engines import write
-from tests.support.outcomes import rules_of
+from tests.support.outcomes import rejection_of, rules_of
 from tidegate_delta.features.feature import Support
 from tidegate_delta.features.supported_features import FEATURES
 from tidegate_messages.proposal import Operation
@@ -39,8 +39,7 @@ def test_the_features_that_bind_are_those_that_delta_spark_names() -> None:
 def test_a_feature_that_binds_writers_fails_who_read_before(name: str) -> None:
     [result] = gate_told = behind(name).ask(proposal(add("a")))
     assert rules_of(gate_told) == ["feature_binds_writers"]
-    assert result.rejection is not None
-    assert result.rejection.error_class == "DELTA_PROTOCOL_CHANGED"
+    assert rejection_of(result).error_class == "DELTA_PROTOCOL_CHANGED"
 
 
 @pytest.mark.parametrize("name", FREE)

@@ -18,6 +18,7 @@ from tests.builders import (
     remove,
     rows_of,
 )
+from tests.support.outcomes import rejection_of, rule_of, rules_of
 from tests.unit.committer.hostile_paths import CONTROLS, PATHS, SLASHES, STAYS, UPS
 from tidegate_committer.intake.path_checks import (
     data_path_problem,
@@ -92,8 +93,7 @@ def test_no_path_of_the_corpus_is_taken_wherever_it_stands(propose: object) -> N
         result = {item.proposal_id: item for item in gate.ask(*sent)}
         for one, path in zip(sent, paths, strict=True):
             outcome = result[one.proposal_id]
-            assert outcome.rejection is not None, path
-            assert (outcome.status, outcome.rejection.rule) in refused_as(propose, path), path
+            assert (outcome.status, rejection_of(outcome).rule) in refused_as(propose, path), path
     rows = [row for entry in gate.entries()[2:] for row in entry]
     assert not any({"add", "remove"} & row.keys() for row in rows)
 
@@ -107,7 +107,7 @@ def of_a_clone(*proposals: Proposal) -> list[str]:
     gate.stores[builders.ROOT] = builders.table_in_memory([info("CLONE"), *TABLE, add(CLONE)])
     gate.ask(proposal(kind="register", read_version=-1))
     result = [gate.ask(item)[-1] for item in proposals]
-    return [outcome.rejection.rule if outcome.rejection else outcome.status for outcome in result]
+    return rules_of(result)
 
 
 def test_a_file_that_lies_elsewhere_already_may_leave_and_lose_rows() -> None:
@@ -137,7 +137,7 @@ def created(*rows: Row) -> str:
     """Return the result of creating a table with some rows, where tables may lie below ALLOWED."""
     gate = Gate()
     result = gate.ask(proposal(*TABLE, *rows, read_version=-1, operation=SHALLOW))[-1]
-    return result.rejection.rule if result.rejection else result.status
+    return rule_of(result)
 
 
 def vector_at(path: str) -> Row:

@@ -9,6 +9,7 @@ import pytest
 
 from tests import builders
 from tests.builders import Gate, Row, add, metadata, proposal, protocol, remove, rows_of
+from tests.support.outcomes import rejection_of, rule_of, rules_of
 from tidegate_committer.intake.path_checks import existing_path_problem, foreign_uri_problem
 from tidegate_committer.settings import CommitterSection
 from tidegate_delta.log.commit import sha256
@@ -296,19 +297,17 @@ def told(gate: Gate, one: Proposal | bytes) -> tuple[str, str]:
     """Return the outcome's status and rule, after checking that the service goes on."""
     before = len(gate.entries())
     outcome = gate.ask(one)[-1]
-    assert outcome.rejection is not None, outcome
-    assert outcome.rejection.reason, "a reason is given"
+    assert rejection_of(outcome).reason, "a reason is given"
     own = [row for rows in gate.entries()[before:] for row in rows]
     assert not any({"add", "remove", "metaData", "protocol"} & row.keys() for row in own)
     assert gate.ask(proposal(add(f"good-{before}")))[-1].status == "committed"
-    return outcome.status, outcome.rejection.rule
+    return outcome.status, rejection_of(outcome).rule
 
 
 @pytest.mark.parametrize("row", [row for rule, row in MALFORMED_ACTIONS if rule == "bad_metadata"])
 def test_who_proposes_wrong_metadata_is_not_told_to_restore_a_table(gate: Gate, row: Row) -> None:
     [outcome] = gate.ask(proposal(row))
-    assert outcome.rejection is not None
-    reason = outcome.rejection.reason
+    reason = rejection_of(outcome).reason
     assert not any(word in reason for word in ("restore", "another reader", "Error(")), reason
 
 
@@ -359,8 +358,7 @@ def test_a_writer_whose_record_cannot_be_read_hears_so_by_the_headers(gate: Gate
     gate.settle()
     outcome = gate.outcomes()[-1]
     assert (outcome.proposal_id, outcome.status) == (one.proposal_id, "denied")
-    assert outcome.rejection is not None
-    assert outcome.rejection.rule == "malformed"
+    assert rejection_of(outcome).rule == "malformed"
     assert dict(gate.letters()[-1].headers)["rule"] == b"malformed"
 
 
@@ -445,9 +443,7 @@ def test_too_many_actions_are_refused() -> None:
     gate = Gate(settings)
     gate.ask(builders.create())
     rows = [add(f"a{number}") for number in range(4)]
-    outcome = gate.ask(proposal(*rows))[-1]
-    assert outcome.rejection is not None
-    assert outcome.rejection.rule == "too_large"
+    assert rule_of(gate.ask(proposal(*rows))[-1]) == "too_large"
 
 
 def test_another_tables_id_is_denied(gate: Gate) -> None:
@@ -559,8 +555,7 @@ def test_a_torn_log_halts_its_table_only(gate: Gate) -> None:
     store = gate.stores[builders.ROOT]
     store.put(in_log(commit_name(len(gate.entries()))), b'{"add": {"path"')
     outcome = gate.ask(proposal(add("a")))[-1]
-    assert outcome.rejection is not None
-    assert (outcome.status, outcome.rejection.rule) == ("denied", "table_halted")
+    assert (outcome.status, rejection_of(outcome).rule) == ("denied", "table_halted")
     assert gate.tables()[builders.TABLE].status == "halted"
     assert gate.ask(proposal(add("a"), table=other, table_root=root))[-1].status == "committed"
 
@@ -576,9 +571,7 @@ def test_who_would_create_a_table_that_is_there_may_have_read_it_or_delete_rows(
         proposal(read_version=-1, dv_intents=(rows_of("a", [1]),), reads=reads),
     ]
     for item in again:
-        [outcome] = gate.ask(item)
-        assert outcome.rejection is not None
-        assert outcome.rejection.rule == "table_exists"
+        assert rules_of(gate.ask(item)) == ["table_exists"]
 
 
 TAKES = Operation(name="ROW TRACKING UNBACKFILL")
@@ -600,11 +593,9 @@ def tracking() -> Gate:
 def test_row_ids_are_taken_off_no_file_that_must_have_some_and_has_no_count() -> None:
     gate = tracking()
     uncounted = add("b", stats=None, baseRowId=0, defaultRowCommitVersion=1)
-    [result] = gate.ask(proposal(uncounted, read_version=1))
-    assert result.status == "committed"
+    assert rules_of(gate.ask(proposal(uncounted, read_version=1))) == ["committed"]
     [refused] = gate.ask(proposal(read_version=1, operation=TAKES))
-    assert refused.rejection is not None
-    assert refused.rejection.rule == "row_ids_without_statistics"
+    assert rejection_of(refused).rule == "row_ids_without_statistics"
 
 
 def test_row_ids_are_taken_off_no_file_that_loses_rows_by_the_same_proposal() -> None:
@@ -612,21 +603,18 @@ def test_row_ids_are_taken_off_no_file_that_loses_rows_by_the_same_proposal() ->
     gate = tracking()
     both = {"dv_intents": (rows_of("a", [1]),), "reads": ReadSet(files=("a",))}
     [refused] = gate.ask(proposal(read_version=0, operation=TAKES, **both))
-    assert refused.rejection is not None
-    assert refused.rejection.rule == "duplicate_actions"
+    assert rejection_of(refused).rule == "duplicate_actions"
 
 
 def test_row_ids_are_taken_off_what_came_before_the_table_tracked_rows(gate: Gate) -> None:
-    [result] = gate.ask(proposal(add("b")))
-    assert result.status == "committed"
+    assert rules_of(gate.ask(proposal(add("b")))) == ["committed"]
     on = {
         "enableRowTracking": "true",
         "rowTracking.materializedRowIdColumnName": "_ids",
         "rowTracking.materializedRowCommitVersionColumnName": "_versions",
     }
     [refused] = gate.ask(proposal(metadata(**on), read_version=0, operation=TAKES))
-    assert refused.rejection is not None
-    assert refused.rejection.rule == "rows_without_ids"
+    assert rejection_of(refused).rule == "rows_without_ids"
 
 
 @pytest.mark.parametrize(

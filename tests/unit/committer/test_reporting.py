@@ -26,6 +26,7 @@ from tests.builders import (
     to_bytes,
 )
 from tests.fakes.memory_store import MemoryStore
+from tests.support.outcomes import rejection_of
 from tests.unit.committer.held_puts import HeldPuts
 from tidegate_committer.loop.gauges import STATES
 from tidegate_committer.loop.service import serve
@@ -201,8 +202,7 @@ def test_a_rule_that_somebody_else_wrote_into_the_log_is_no_label(gate: Gate) ->
     with mock.patch.object(RegistryReader, "read", return_value=registry):
         gate.restart()
         [result] = gate.ask(one)[-1:]
-    assert result.rejection is not None
-    assert result.rejection.rule == "made_up_by_somebody"
+    assert rejection_of(result).rule == "made_up_by_somebody"
     assert "made_up_by_somebody" not in prometheus_client.generate_latest().decode()
 
 
@@ -244,8 +244,7 @@ def test_a_sampled_proposal_has_a_span_from_its_arrival_to_its_outcome(
 
 def test_who_creates_a_table_that_is_there_is_no_conflict(gate: Gate) -> None:
     [result] = gate.ask(create())
-    assert result.rejection is not None
-    assert (result.rejection.rule, result.rejection.winner_version) == ("table_exists", 0)
+    assert (rejection_of(result).rule, rejection_of(result).winner_version) == ("table_exists", 0)
     [conflicts] = CONFLICTS.collect()
     assert "table_exists" not in [sample.labels["kind"] for sample in conflicts.samples]
 
@@ -292,8 +291,7 @@ def test_a_table_under_a_root_of_another_release_is_halted_and_the_others_go_on(
     gate.bus.append(TopicPartition(gate.topics.table_state, 0), None, encode(there))
     gate.restart()
     [result] = gate.ask(proposal(add("a"), table=other, table_root="hdfs://x/t"))
-    assert result.rejection is not None
-    assert result.rejection.rule == "table_halted"
-    assert "hdfs" in result.rejection.reason
+    assert rejection_of(result).rule == "table_halted"
+    assert "hdfs" in rejection_of(result).reason
     assert gate.ask(proposal(add("a")))[0].status == "committed"
     assert tables(gate) == {"idle": 1, "halted": 1}

@@ -8,6 +8,7 @@ import pytest
 from tests.builders import Row, add, info, metadata, proposal, protocol, remove
 from tests.support.decisions import TERMS, considered, planned, table
 from tests.support.feature_rows import listed
+from tests.support.outcomes import rejection_of
 from tidegate_committer.decision.machine import plan
 from tidegate_committer.policy import Policy
 from tidegate_committer.state.table_state import TableState
@@ -117,8 +118,7 @@ def test_a_new_constraint_is_validated_where_no_append_can_slip_in() -> None:
     careless = proposal(CHECKED, isolation="SnapshotIsolation", **asked)
     lax = Policy(weakest_isolation="SnapshotIsolation")
     [verdict] = plan(state, [considered(careless)], lax, TERMS).verdicts
-    assert verdict.rejection is not None
-    assert (verdict.rejection.rule, verdict.rejection.field) == (
+    assert (rejection_of(verdict).rule, rejection_of(verdict).field) == (
         "constraint_not_validated",
         "isolation",
     )

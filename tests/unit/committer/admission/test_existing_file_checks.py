@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.builders import Gate, Row, add, create, info, metadata, proposal, protocol, remove
+from tests.support.outcomes import rule_of
 from tests.verbatim_proposals import verbatim
 from tidegate_messages.metadata_patch import MetadataPatch, SetProperty
 from tidegate_messages.outcome import Outcome
@@ -41,7 +42,7 @@ def by_patch(read_version: int) -> Proposal:
 
 def told(gate: Gate, *proposals: Proposal) -> list[str]:
     def word(one: Outcome) -> str:
-        return one.rejection.rule if one.rejection else one.status
+        return rule_of(one)
 
     return [word(item) for item in gate.ask(*proposals)]
 

@@ -9,6 +9,7 @@ from tests import builders
 from tests.builders import Row, add, info, metadata, proposal, remove
 from tests.support.decisions import landed, planned, rules, table
 from tests.support.feature_rows import TRACKED, listed, named
+from tests.support.outcomes import rejection_of
 from tidegate_committer.admission.feature_checks import MARK_MAX, ROWS_MAX
 from tidegate_committer.policy import Policy
 from tidegate_committer.state.table_state import RowIds, TableState
@@ -144,8 +145,7 @@ def test_features_go_only_by_their_own_operation_and_one_at_a_time() -> None:
     stays = named("DROP FEATURE", listed("checkConstraints", "invariants"))
     assert said(state, stays) == "feature_in_use"
     [verdict] = planned(state, stays).verdicts
-    assert verdict.rejection is not None
-    assert verdict.rejection.error_class == "DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE"
+    assert rejection_of(verdict).error_class == "DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE"
 
 
 def test_what_binds_readers_is_not_listed_for_writers_alone() -> None:

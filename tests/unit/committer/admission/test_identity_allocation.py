@@ -22,6 +22,7 @@ from tests.builders import (
 )
 from tests.support.decisions import bodies, landed, planned, rules, table, written
 from tests.support.feature_rows import TAGGED, listed
+from tests.support.outcomes import rules_of
 from tidegate_committer.decision.machine import VersionLanded, evolve
 from tidegate_committer.intake.identity_leases import LeasedBlocks, leases_after
 from tidegate_committer.persistent_map import PersistentMap
@@ -249,9 +250,7 @@ def test_images_of_updated_rows_have_the_values_they_had() -> None:
     )
     update: dict[str, Any] = {"dv_intents": (rows_of("z", [1], op="update"),), "read_version": 1}
     result = gate.ask(proposal(ids("a", 3, 11), **update), proposal(ids("b", 3, 9), **update))
-    assert [
-        outcome.rejection.rule if outcome.rejection else outcome.status for outcome in result
-    ] == [*("identity_values_not_told", "committed")]
+    assert rules_of(result) == [*("identity_values_not_told", "committed")]
 
 
 def test_what_comes_back_has_the_values_it_had() -> None:
@@ -388,14 +387,11 @@ def test_a_lease_is_in_the_log() -> None:
     assert granted.assigned == {"identity": [block]}
     [repeat] = gate.ask(lease)
     assert (repeat.repeat, repeat.assigned) == (True, granted.assigned)
-    [taken] = gate.ask(claim("a", 5, 9, lease.proposal_id, read_version=1))
-    assert taken.status == "committed"
+    assert rules_of(gate.ask(claim("a", 5, 9, lease.proposal_id, read_version=1))) == ["committed"]
     gate.restart()
     gate.settle()
     result = [gate.ask(claim("b", low, low + 5, lease.proposal_id))[0] for low in (9, 10)]
-    assert [
-        outcome.rejection.rule if outcome.rejection else outcome.status for outcome in result
-    ] == [
+    assert rules_of(result) == [
         "identity_values_taken",
         "committed",
     ]

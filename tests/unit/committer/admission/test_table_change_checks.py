@@ -3,7 +3,7 @@
 import pytest
 
 from tests.builders import TABLE, Gate, Row, add, create, metadata, proposal, remove
-from tidegate_messages.outcome import Outcome
+from tests.support.outcomes import rejection_of, rule_of
 from tidegate_messages.proposal import Operation, Proposal
 
 NEW_ID = "99999999-9999-4999-8999-999999999999"
@@ -11,10 +11,6 @@ NEW_ID = "99999999-9999-4999-8999-999999999999"
 
 def renewed() -> Row:
     return {"metaData": {**metadata()["metaData"], "id": NEW_ID}}
-
-
-def told(outcome: Outcome) -> str:
-    return outcome.rejection.rule if outcome.rejection else outcome.status
 
 
 @pytest.fixture
@@ -27,16 +23,15 @@ def test_who_replaces_a_table_may_give_it_another_id(gate: Gate, name: str) -> N
     late = proposal(add("late"), read_version=1)
     rows = (renewed(), remove("old"), add("new"))
     [outcome] = gate.ask(proposal(*rows, read_version=1, operation=Operation(name=name)))
-    assert told(outcome) == "committed"
+    assert rule_of(outcome) == "committed"
     assert gate.tables()[TABLE].table_id == NEW_ID
-    assert told(gate.ask(late)[-1]) == "metadata_changed"
-    assert told(gate.ask(proposal(add("a"), read_version=2))[-1]) == "other_table"
-    assert told(gate.ask(proposal(add("b"), read_version=2, table_id=NEW_ID))[-1]) == "committed"
+    assert rule_of(gate.ask(late)[-1]) == "metadata_changed"
+    assert rule_of(gate.ask(proposal(add("a"), read_version=2))[-1]) == "other_table"
+    assert rule_of(gate.ask(proposal(add("b"), read_version=2, table_id=NEW_ID))[-1]) == "committed"
 
 
 def test_nobody_else_changes_the_id_of_a_table(gate: Gate) -> None:
     operation = Operation(name="SET TBLPROPERTIES")
     [outcome] = gate.ask(proposal(renewed(), read_version=1, operation=operation))
-    assert told(outcome) == "bad_metadata"
-    assert outcome.rejection is not None
-    assert outcome.rejection.field == "actions.metaData.id"
+    assert rule_of(outcome) == "bad_metadata"
+    assert rejection_of(outcome).field == "actions.metaData.id"

@@ -20,6 +20,7 @@ from tests.builders import (
     to_bytes,
 )
 from tests.fakes.memory_store import MemoryStore
+from tests.support.outcomes import rejection_of, rule_of, rules_of
 from tidegate_committer.conflicts import concurrent_appends, conflict_rules
 from tidegate_committer.conflicts import conflict_rules as conflicts
 from tidegate_delta.log.actions import Metadata
@@ -59,7 +60,7 @@ def test_the_predicate_is_named_that_a_new_file_may_match(gate: Gate) -> None:
 
 def rule(gate: Gate, one: Proposal) -> str:
     [outcome] = gate.ask(one)
-    return outcome.rejection.rule if outcome.rejection else outcome.status
+    return rule_of(outcome)
 
 
 @pytest.mark.parametrize(
@@ -128,9 +129,7 @@ def test_members_of_the_group_are_asked_for_their_statistics_too(gate: Gate) -> 
     ]
     gate.ask(proposal(add("other"), read_version=1))
     result = gate.ask(image, *more)
-    assert [
-        outcome.rejection.rule if outcome.rejection else outcome.status for outcome in result
-    ] == [*("committed", "concurrent_append", "committed")]
+    assert rules_of(result) == [*("committed", "concurrent_append", "committed")]
 
 
 def test_who_read_the_whole_table_reads_every_append(gate: Gate) -> None:
@@ -290,8 +289,7 @@ def test_who_asks_much_of_a_group_waits_for_the_next(
     result = gate.ask(*images, delete(heavy, read_version=2))
     assert [item.version for item in result[:2]] == [3, 3]
     last = result[2]
-    assert last.rejection is not None
-    assert (last.rejection.rule, last.rejection.winner_version) == ("concurrent_append", 3)
+    assert (rejection_of(last).rule, rejection_of(last).winner_version) == ("concurrent_append", 3)
 
 
 def test_no_more_is_asked_of_partitions_than_everybody_waits_for(

@@ -4,6 +4,7 @@ import json
 
 from tests.builders import NOW_MS, Row, add, info, metadata, proposal, protocol, schema
 from tests.support.decisions import ORIGIN, planned, rules, table
+from tests.support.outcomes import rejection_of
 from tidegate_committer.group_commit.entry_encoding import Attempt, encode
 from tidegate_committer.state.table_state import TableState
 
@@ -51,8 +52,7 @@ def test_a_feature_that_is_added_by_hand_is_asked_for() -> None:
     decided = planned(table([info(), *PLAIN]), proposal(asked))
     assert rules(decided) == ["feature_by_hand"]
     [verdict] = decided.verdicts
-    assert verdict.rejection is not None
-    assert verdict.rejection.error_class == "DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT"
+    assert rejection_of(verdict).error_class == "DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT"
 
 
 def test_who_writes_a_protocol_is_taken_at_its_word() -> None:

@@ -18,12 +18,12 @@ from tests.builders import (
     rows_of,
 )
 from tests.support.other_engines import write
+from tests.support.outcomes import rejection_of, rules_of
 from tidegate_committer.conflicts.metadata_patches import touches
 from tidegate_delta.definitions.definition import Definition
 from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.schema.types import parse_schema
 from tidegate_messages.metadata_patch import MetadataPatch, metadata_hash
-from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Operation, Predicate, Proposal, ReadSet
 
 READING = ["columnMapping", "deletionVectors", "typeWidening"]
@@ -62,17 +62,13 @@ def begun(partition_columns: tuple[str, ...] = (), **properties: str) -> Gate:
     """Return a committer with such a table."""
     gate = Gate()
     result = gate.ask(*opening(partition_columns, **properties))
-    assert statuses(result) == ["committed", "committed"]
+    assert rules_of(result) == ["committed", "committed"]
     return gate
 
 
 @pytest.fixture
 def first_proposals() -> list[Proposal]:
     return opening()
-
-
-def statuses(outcomes: list[Outcome]) -> list[str]:
-    return [outcome.rejection.rule if outcome.rejection else outcome.status for outcome in outcomes]
 
 
 def patch(*changes: Row, read_version: int = 1, base: str | None = None, **told: Any) -> Proposal:
@@ -141,7 +137,7 @@ def test_patches_of_different_columns_and_properties_all_commit(gate: Gate) -> N
         patch(put("mine", "1"), rename("z", "s")),
         patch(widen("long", "n")),
     )
-    assert statuses(result) == ["committed"] * 6
+    assert rules_of(result) == ["committed"] * 6
     assert [item.version for item in result] == [2, 3, 4, 5, 6, 7]
     assert list(columns(gate)) == ["u", "x", "z", "n", "t"]
     assert str(columns(gate)["n"].kind) == "long"
@@ -191,7 +187,7 @@ def test_a_patch_is_carried_over_what_another_engine_changed_elsewhere(gate: Gat
     theirs["metaData"]["configuration"]["theirs"] = "1"
     write(gate, 2, theirs)
     result = gate.ask(patch(new("t")), patch(put("theirs", "2")))
-    assert statuses(result) == ["committed", "metadata_changed"]
+    assert rules_of(result) == ["committed", "metadata_changed"]
     assert written(gate).configuration["theirs"] == "1"
 
 
@@ -201,7 +197,7 @@ def test_a_feature_is_listed_by_itself_and_two_patches_may_each_bring_one(gate: 
         patch(put("delta.checkpointPolicy", "v2")),
         patch(put("delta.feature.vacuumProtocolCheck", "supported")),
     )
-    assert statuses(result) == ["committed"] * 3
+    assert rules_of(result) == ["committed"] * 3
     assert {"inCommitTimestamp", "v2Checkpoint", "vacuumProtocolCheck"} <= listed(gate)
     assert "delta.feature.vacuumProtocolCheck" not in written(gate).configuration
     assert written(gate).configuration["delta.inCommitTimestampEnablementVersion"] == "2"
@@ -224,20 +220,19 @@ def test_what_a_table_does_not_allow_is_refused_before_any_conflict(gate: Gate) 
         patch(put("delta.columnMapping.maxColumnId", "9")),
         patch(put("delta.feature.fromMars", "supported")),
     )
-    assert statuses(result) == ["bad_metadata"] * 7
+    assert rules_of(result) == ["bad_metadata"] * 7
     assert "`" not in str(result[0].rejection)
 
 
 def test_two_patches_that_agree_with_the_table_and_not_with_one_another(gate: Gate) -> None:
     result = gate.ask(patch(drop("x")), patch(drop("s"), drop("n")))
-    assert statuses(result) == ["committed", "bad_metadata"]
-    assert result[1].rejection is not None
-    assert result[1].rejection.advice == "rerun"
+    assert rules_of(result) == ["committed", "bad_metadata"]
+    assert rejection_of(result[1]).advice == "rerun"
 
 
 def test_the_list_of_columns_with_statistics_follows_a_column_that_goes(gate: Gate) -> None:
     gate.ask(patch(put("delta.dataSkippingStatsColumns", "x,n")))
-    assert statuses(gate.ask(patch(drop("x")))) == ["committed"]
+    assert rules_of(gate.ask(patch(drop("x")))) == ["committed"]
     assert written(gate).configuration["delta.dataSkippingStatsColumns"] == "n"
 
 
@@ -246,7 +241,7 @@ def test_what_a_table_is_clustered_by_is_not_dropped(gate: Gate) -> None:
     clustered = {**domain, "configuration": '{"clusteringColumns":[["col-x"]]}'}
     write(gate, 2, {"domainMetadata": clustered})
     result = gate.ask(patch(drop("x")), patch(drop("s")))
-    assert statuses(result) == ["bad_metadata", "committed"]
+    assert rules_of(result) == ["bad_metadata", "committed"]
 
 
 def test_nobody_clusters_by_a_column_that_a_patch_has_dropped(gate: Gate) -> None:
@@ -256,7 +251,7 @@ def test_nobody_clusters_by_a_column_that_a_patch_has_dropped(gate: Gate) -> Non
         return proposal({"domainMetadata": columns}, read_version=1)
 
     result = gate.ask(patch(drop("n")), by("col-n"), by("col-s"))
-    assert statuses(result) == ["committed", "metadata_changed", "committed"]
+    assert rules_of(result) == ["committed", "metadata_changed", "committed"]
 
 
 def test_a_constraint_touches_the_columns_that_it_names() -> None:
@@ -272,13 +267,13 @@ def test_a_constraint_touches_the_columns_that_it_names() -> None:
 def test_a_patch_of_metadata_that_is_not_the_tables_is_refused(gate: Gate) -> None:
     own = metadata_hash(written(gate))
     result = gate.ask(patch(new("t"), base=own), patch(new("u"), base="0" * 64))
-    assert statuses(result) == ["committed", "other_metadata"]
+    assert rules_of(result) == ["committed", "other_metadata"]
 
 
 def test_a_patch_comes_alone(gate: Gate) -> None:
     good = patch(new("t"))
     body = {**json.loads(good.model_dump_json(exclude_none=True)), "actions": [add("b")]}
-    assert statuses(gate.ask(json.dumps(body).encode())) == ["malformed"]
+    assert rules_of(gate.ask(json.dumps(body).encode())) == ["malformed"]
 
 
 @pytest.mark.parametrize(
@@ -303,7 +298,7 @@ def test_who_was_behind_a_harmless_patch_commits(change: Row) -> None:
         proposal(add("b"), read_version=1),
         row_delete(intent, read_version=1),
     )
-    assert statuses(result) == ["committed"] * 3
+    assert rules_of(result) == ["committed"] * 3
 
 
 @pytest.mark.parametrize(
@@ -320,9 +315,8 @@ def test_who_was_behind_a_patch_that_asks_something_of_rows_conflicts(
 ) -> None:
     first, second = gate.ask(patch(change), proposal(add("b"), read_version=1))
     assert first.status == "committed"
-    assert second.rejection is not None
-    assert second.rejection.rule == "metadata_changed"
-    assert named in second.rejection.reason
+    assert rejection_of(second).rule == "metadata_changed"
+    assert named in rejection_of(second).reason
 
 
 DEFAULTS = put("delta.feature.allowColumnDefaults", "supported")
@@ -334,7 +328,7 @@ def by_default(column: str) -> Row:
 
 def test_a_column_gets_a_default_in_the_patch_that_lists_the_feature(gate: Gate) -> None:
     result = gate.ask(patch(new("t"), by_default("t")), patch(DEFAULTS, new("t"), by_default("t")))
-    assert statuses(result) == ["bad_metadata", "committed"]
+    assert rules_of(result) == ["bad_metadata", "committed"]
     assert columns(gate)["t"].metadata["CURRENT_DEFAULT"] == "'so'"
 
 
@@ -351,9 +345,8 @@ def test_who_was_behind_a_default_has_not_filled_the_column(
     gate.ask(patch(DEFAULTS))
     first, second = gate.ask(patch(*changes, read_version=2), proposal(add("b"), read_version=2))
     assert first.status == "committed"
-    assert second.rejection is not None
-    assert second.rejection.rule == "metadata_changed"
-    assert why in second.rejection.reason
+    assert rejection_of(second).rule == "metadata_changed"
+    assert why in rejection_of(second).reason
 
 
 def test_a_patch_speaks_of_what_it_brings_itself_and_of_what_lies_inside(gate: Gate) -> None:
@@ -362,21 +355,20 @@ def test_a_patch_speaks_of_what_it_brings_itself_and_of_what_lies_inside(gate: G
     first = patch(
         new("t", struct), new("u", array), comment("t", "f"), comment("u", "element", "f")
     )
-    assert statuses(gate.ask(first)) == ["committed"]
+    assert rules_of(gate.ask(first)) == ["committed"]
     result = gate.ask(
         patch(comment("u", "element", "g"), read_version=2),
         patch(comment("u", "element", "g"), read_version=2),
         patch(comment("t", "g"), read_version=2),
     )
-    assert statuses(result) == ["committed", "metadata_changed", "committed"]
+    assert rules_of(result) == ["committed", "metadata_changed", "committed"]
 
 
 def test_who_was_behind_another_type_of_a_partition_column_conflicts() -> None:
     gate = begun(("p",))
     result = gate.ask(patch(widen("long", "p")), proposal(add("col-p=1/b"), read_version=1))
     assert result[0].status == "committed"
-    assert result[1].rejection is not None
-    assert "the partition column 'p'" in result[1].rejection.reason
+    assert "the partition column 'p'" in rejection_of(result[1]).reason
 
 
 def test_a_patch_is_carried_over_another_name_and_not_over_another_partitioning(
@@ -385,12 +377,11 @@ def test_a_patch_is_carried_over_another_name_and_not_over_another_partitioning(
     body = written(gate).to_row()["metaData"]
     assert isinstance(body, dict)
     write(gate, 2, {"metaData": {**body, "name": "other"}})
-    assert statuses(gate.ask(patch(new("t")))) == ["committed"]
+    assert rules_of(gate.ask(patch(new("t")))) == ["committed"]
     write(gate, 4, {"metaData": {**body, "partitionColumns": ["n"]}})
     [outcome] = gate.ask(patch(new("u"), read_version=3))
-    assert outcome.rejection is not None
-    assert outcome.rejection.rule == "metadata_changed"
-    assert "the table's partition columns" in outcome.rejection.reason
+    assert rejection_of(outcome).rule == "metadata_changed"
+    assert "the table's partition columns" in rejection_of(outcome).reason
 
 
 def test_an_overwrite_of_rows_conflicts_with_a_column_that_went(gate: Gate) -> None:
@@ -402,13 +393,13 @@ def test_an_overwrite_of_rows_conflicts_with_a_column_that_went(gate: Gate) -> N
         reads=ReadSet(files=("a",), predicates=(asked,), delete_insensitive=True),
     )
     result = gate.ask(patch(drop("s")), rewriting, by_column)
-    assert statuses(result) == ["committed", "metadata_changed", "metadata_changed"]
+    assert rules_of(result) == ["committed", "metadata_changed", "metadata_changed"]
 
 
 def test_a_change_of_a_partition_column_lets_nobody_pass() -> None:
     gate = begun(("p",))
     result = gate.ask(patch(rename("q", "p")), proposal(add("col-p=1/b"), read_version=1))
-    assert statuses(result) == ["committed", "metadata_changed"]
+    assert rules_of(result) == ["committed", "metadata_changed"]
 
 
 def test_whole_metadata_is_judged_as_ever(gate: Gate) -> None:
@@ -421,14 +412,14 @@ def test_whole_metadata_is_judged_as_ever(gate: Gate) -> None:
         patch(new("t"), read_version=2),
         proposal(whole, read_version=2),
     )
-    assert statuses(result) == ["committed", "metadata_changed", "committed", "metadata_changed"]
+    assert rules_of(result) == ["committed", "metadata_changed", "committed", "metadata_changed"]
 
 
 def test_a_patch_is_decided_the_same_after_a_restart(gate: Gate) -> None:
     gate.ask(patch(new("t")))
     gate.restart()
     result = gate.ask(proposal(add("b"), read_version=1), patch(new("t")), patch(new("u")))
-    assert statuses(result) == ["committed", "metadata_changed", "committed"]
+    assert rules_of(result) == ["committed", "metadata_changed", "committed"]
 
 
 def test_a_patch_that_came_twice_is_committed_once(gate: Gate) -> None:
@@ -451,7 +442,7 @@ def test_an_unmapped_table_takes_columns_by_their_names() -> None:
         patch(drop("x"), read_version=0),
         patch({"op": "set_property", "key": "delta.columnMapping.mode", "value": "name"}),
     )
-    assert statuses(result) == ["committed", "committed", "bad_metadata", "committed"]
+    assert rules_of(result) == ["committed", "committed", "bad_metadata", "committed"]
     assert list(columns(gate)) == ["x", "s", "t", "u"]
     assert sorted(ids(gate)) == [1, 2, 3, 4]
 
@@ -462,12 +453,12 @@ def test_a_file_is_left_out_where_it_holds_no_row_under_the_table_of_now_either(
 ) -> None:
     bounds = {"minValues": {"col-n": 6}, "maxValues": {"col-n": 9}, "nullCount": {"col-n": 0}}
     stats = json.dumps({"numRecords": 10, **bounds})
-    assert statuses(gate.ask(patch(new(name, "integer")))) == ["committed"]
+    assert rules_of(gate.ask(patch(new(name, "integer")))) == ["committed"]
     appended = proposal(add("b", stats=stats), read_version=2)
-    assert statuses(gate.ask(appended)) == ["committed"]
+    assert rules_of(gate.ask(appended)) == ["committed"]
     five: Predicate = {"op": "=", "column": ["col-n"], "value": 5, "type": "integer"}
     reads = ReadSet(files=("a",), predicates=(five,))
-    assert statuses(gate.ask(proposal(remove("a"), read_version=1, reads=reads))) == [verdict]
+    assert rules_of(gate.ask(proposal(remove("a"), read_version=1, reads=reads))) == [verdict]
 
 
 def test_a_table_that_is_clustered_no_more_is_patched_like_one_that_never_was(gate: Gate) -> None:
@@ -477,4 +468,4 @@ def test_a_table_that_is_clustered_no_more_is_patched_like_one_that_never_was(ga
     gate.ask(proposal({"domainMetadata": body}, read_version=1))
     gate.ask(proposal({"domainMetadata": gone}, read_version=2))
     result = gate.ask(patch(put("delta.logRetentionDuration", "interval 9 days"), read_version=3))
-    assert statuses(result) == ["committed"]
+    assert rules_of(result) == ["committed"]

@@ -8,6 +8,7 @@ import pytest
 from tests.builders import Gate, Row, add, info, metadata, proposal, protocol, remove
 from tests.support.conflicts import rebase_state, winner
 from tests.support.feature_rows import BACKFILL, TAGGED, TRACKED, listed, named, numbered
+from tests.support.outcomes import rejection_of, rule_of
 from tidegate_committer.conflicts.conflict_rules import (
     CONCURRENT,
     DELTA_NAMES,
@@ -222,9 +223,8 @@ def test_who_drops_what_stays_is_told_to_keep_it(kept: tuple[str, ...], remedy: 
     gate.ask(proposal(*rows, read_version=-1, operation=create))
     drop = Operation(name="DROP FEATURE")
     [result] = gate.ask(proposal(listed(*kept), read_version=0, operation=drop))
-    assert result.rejection is not None
-    assert result.rejection.rule == "feature_in_use"
-    assert f"; {remedy}" in result.rejection.reason
+    assert rejection_of(result).rule == "feature_in_use"
+    assert f"; {remedy}" in rejection_of(result).reason
 
 
 def test_what_only_calls_itself_a_backfill_is_none_where_no_table_knows_of_row_ids() -> None:
@@ -287,7 +287,7 @@ def test_a_new_definition_is_judged_whole() -> None:
     def told(*rows: Row) -> str:
         created = proposal(*rows, read_version=-1, operation=Operation(name="CREATE TABLE"))
         [outcome] = Gate().ask(created)
-        return outcome.rejection.rule if outcome.rejection else outcome.status
+        return rule_of(outcome)
 
     both = {"readerFeatures": ["columnMapping"], "writerFeatures": ["columnMapping"]}
     mapped = metadata(**{"columnMapping.mode": "name", "columnMapping.maxColumnId": "2"})
@@ -329,5 +329,4 @@ def test_a_change_of_a_definition_is_judged_by_the_one_before() -> None:
     assert made.status == "committed"
     by_id = {**mapped["metaData"]["configuration"], "delta.columnMapping.mode": "id"}
     [outcome] = gate.ask(proposal({"metaData": {**mapped["metaData"], "configuration": by_id}}))
-    assert outcome.rejection is not None
-    assert outcome.rejection.rule == "bad_metadata"
+    assert rejection_of(outcome).rule == "bad_metadata"

@@ -28,6 +28,7 @@ from tests.support.decisions import (
     rules,
     table,
 )
+from tests.support.outcomes import rejection_of
 from tidegate_committer.conflicts.conflict_rules import RULES_VERSION
 from tidegate_committer.decision.machine import (
     BatchPlan,
@@ -119,8 +120,7 @@ def test_the_id_is_found_before_any_conflict() -> None:
 def test_the_id_is_found_after_the_reason_to_refuse_came() -> None:
     one = proposal(add("a"), deadline_ms=NOW_MS + 5_000)
     state = landed(table(creation()), one)
-    [verdict] = planned(state, one, terms=DecisionTerms(NOW_MS + 10_000, 100)).verdicts
-    assert verdict.status == "committed"
+    assert rules(planned(state, one, terms=DecisionTerms(NOW_MS + 10_000, 100))) == ["committed"]
 
 
 def test_a_refusal_stands_after_its_reason_is_gone() -> None:
@@ -156,9 +156,8 @@ def test_a_conflict_names_the_proposal_whose_file_it_is_about() -> None:
         assert entry_of(result, entry.sha256, entry.size) == entry
         for late in (delete("a", read_version=1), proposal(add("x"), read_version=1, reads=whole)):
             [verdict] = planned(after, late).verdicts
-            assert verdict.rejection is not None
-            assert verdict.rejection.winner_version == 2
-            assert verdict.rejection.winner_proposal_id == str(first.proposal_id)
+            assert rejection_of(verdict).winner_version == 2
+            assert rejection_of(verdict).winner_proposal_id == str(first.proposal_id)
 
 
 def test_a_conflict_names_the_proposal_that_moved_the_application_or_wrote_the_domain() -> None:
@@ -195,8 +194,10 @@ def test_who_wins_is_not_guessed_where_the_entry_does_not_tell(
     result = entry.provenance.model_copy(update={"files_added": added, "files_removed": removed})
     state = evolve(before, VersionLanded(replace(entry, provenance=result)))
     [verdict] = planned(state, delete("b", read_version=1)).verdicts
-    assert verdict.rejection is not None
-    assert (verdict.rejection.winner_version, verdict.rejection.winner_proposal_id) == (2, None)
+    assert (rejection_of(verdict).winner_version, rejection_of(verdict).winner_proposal_id) == (
+        2,
+        None,
+    )
 
 
 def test_a_conflict_is_a_fact_of_the_log_and_needs_no_writing() -> None:
@@ -244,8 +245,7 @@ def test_who_hears_that_an_application_was_seen_hears_in_which_version_and_by_wh
     [verdict] = planned(
         replace(state, window_start=2), batch_of("s", 5, add("b"), read_version=2)
     ).verdicts
-    assert verdict.rejection is not None
-    assert verdict.rejection.winner_version is None, "it was too long ago"
+    assert rejection_of(verdict).winner_version is None, "it was too long ago"
 
 
 def test_a_table_that_forgets_applications_writes_that_refusal_down() -> None:

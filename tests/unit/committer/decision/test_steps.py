@@ -17,6 +17,7 @@ from tests.builders import (
     rows_of,
 )
 from tests.property.conflict_strategies import vector
+from tests.support.outcomes import rejection_of
 from tidegate_messages.proposal import Operation, Proposal, ReadSet
 
 NAMES = ["deletionVectors"]
@@ -68,9 +69,8 @@ def test_who_rewrites_rows_that_a_member_moves_is_told_of_its_version(gate: Gate
     first = compact({"a": 10}, "g", read_version=1)
     result = gate.ask(first, proposal(away, again, read_version=1, **fields))
     assert [outcome.status for outcome in result] == ["committed", "rejected"]
-    assert result[1].rejection is not None
-    assert result[1].rejection.winner_version == result[0].version
-    assert result[1].rejection.winner_proposal_id == str(first.proposal_id)
+    assert rejection_of(result[1]).winner_version == result[0].version
+    assert rejection_of(result[1]).winner_proposal_id == str(first.proposal_id)
 
 
 def test_rows_leave_the_files_that_a_table_was_created_with() -> None:

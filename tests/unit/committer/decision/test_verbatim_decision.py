@@ -10,20 +10,15 @@ import pytest
 from tests import builders
 from tests.builders import ROOT, TABLE, Gate, add, create, info, proposal, remove, to_bytes
 from tests.checkpoints import put_classic
+from tests.support.outcomes import rejection_of, rule_of, rules_of
 from tests.verbatim_proposals import stage, verbatim
 from tidegate_committer.settings import CommitterSection
 from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.commit import sha256
 from tidegate_delta.log.file_names import Version, commit_name, in_log
-from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Operation, Proposal
 from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward
 from tidegate_runtime.table_io.open_table import open_snapshot
-
-
-def rule_of(outcome: Outcome) -> str:
-    assert outcome.rejection is not None
-    return outcome.rejection.rule
 
 
 def told(gate: Gate, one: Proposal) -> tuple[str, str]:
@@ -79,9 +74,8 @@ def test_a_version_that_holds_other_bytes_is_taken_and_the_head_is_told(gate: Ga
     gate.ask(proposal(add("b")), proposal(builders.metadata(note="x"), add("c")))
     [outcome] = gate.ask(late)
     assert (outcome.status, rule_of(outcome)) == ("rejected", "version_taken")
-    assert outcome.rejection is not None
-    assert outcome.rejection.winner_version == 1
-    assert outcome.rejection.head_version == len(gate.entries()) - 1
+    assert rejection_of(outcome).winner_version == 1
+    assert rejection_of(outcome).head_version == len(gate.entries()) - 1
 
 
 def test_a_refusal_writes_nothing_and_is_told_again_after_a_crash(gate: Gate) -> None:
@@ -147,8 +141,7 @@ def test_work_that_is_in_the_table_is_not_committed_twice(
     again = verbatim(gate, version, info(txnId="w"), add("a2"), read_version=0, txn_id=txn_id)
     outcome = gate.ask(again)[-1]
     assert (outcome.status, rule_of(outcome)) == ("denied", "already_committed")
-    assert outcome.rejection is not None
-    assert "version 1" in outcome.rejection.reason
+    assert "version 1" in rejection_of(outcome).reason
 
 
 def test_a_version_below_the_oldest_that_is_left_is_expired() -> None:
@@ -323,8 +316,7 @@ def test_a_timestamp_of_its_own_must_be_there_and_later() -> None:
         builders.metadata(enableInCommitTimestamps="true"),
     )
     gate.ask(proposal(*rows, read_version=-1, operation=Operation(name="CREATE TABLE")))
-    [outcome] = gate.ask(verbatim(gate, 1, info(txnId="w"), add("a")))
-    assert rule_of(outcome) == "no_timestamp"
+    assert rules_of(gate.ask(verbatim(gate, 1, info(txnId="w"), add("a")))) == ["no_timestamp"]
     [outcome] = gate.ask(verbatim(gate, 1, info(txnId="w", inCommitTimestamp=5), add("a")))
     assert rule_of(outcome) == "timestamp_not_later"
     later = gate.clock.now_ms() + 1_000

@@ -27,6 +27,7 @@ from tests.builders import (
 )
 from tests.fakes.memory_clients import MemoryProducer
 from tests.fakes.memory_store import MemoryStore
+from tests.support.outcomes import rejection_of, rules_of
 from tests.unit.committer.held_puts import HeldPuts
 from tidegate_committer.loop.partition_worker import RETRY_HALTED_S
 from tidegate_committer.loop.table_committer import TableCommitter
@@ -35,7 +36,6 @@ from tidegate_committer.store_executor import InlineExecutor
 from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.file_names import commit_name, in_log, staged_name
 from tidegate_messages.codec import decode, encode
-from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Proposal
 from tidegate_messages.published_records import TableRecord
 from tidegate_runtime.kafka.client_protocols import TopicPartition
@@ -57,11 +57,6 @@ def request_to_drop(table: UUID = TABLE, root: str = ROOT) -> Proposal:
 
 def record_of(gate: Gate) -> TableRecord:
     return gate.tables()[TABLE]
-
-
-def rules(outcomes: list[Outcome]) -> list[str | None]:
-    """Return each outcome's status, or its rule where it is not committed."""
-    return [outcome.rejection.rule if outcome.rejection else outcome.status for outcome in outcomes]
 
 
 def test_a_table_that_is_being_created_is_asked_about_again() -> None:
@@ -118,7 +113,7 @@ def test_a_table_that_is_halted_takes_nothing_until_it_is_reopened(gate: Gate) -
     assert WHY in outcome.rejection.reason
     assert outcome.rejection.advice == "retry"
     assert len(gate.entries()) == 1
-    assert rules(gate.ask(reopen(), refused)) == ["committed", "committed"]
+    assert rules_of(gate.ask(reopen(), refused)) == ["committed", "committed"]
     assert (record_of(gate).status, record_of(gate).reason) == ("open", None)
 
 
@@ -130,15 +125,15 @@ def test_time_and_another_committer_do_not_reopen_it(gate: Gate) -> None:
         gate.restart()
         gate.settle()
     assert record_of(gate).halted_by_hand == WHY
-    assert rules(gate.ask(proposal(add("a")))) == ["table_halted"]
-    assert rules(gate.ask(reopen(), proposal(add("b")))) == ["committed", "committed"]
+    assert rules_of(gate.ask(proposal(add("a")))) == ["table_halted"]
+    assert rules_of(gate.ask(reopen(), proposal(add("b")))) == ["committed", "committed"]
 
 
 def test_a_table_that_was_reopened_is_open_to_the_next_committer(gate: Gate) -> None:
     gate.ask(halt(), reopen())
     assert record_of(gate).status == "open"
     gate.restart()
-    assert rules(gate.ask(proposal(add("a")))) == ["committed"]
+    assert rules_of(gate.ask(proposal(add("a")))) == ["committed"]
 
 
 def test_requests_that_are_read_again_open_nothing_that_was_closed_since(gate: Gate) -> None:
@@ -150,7 +145,7 @@ def test_requests_that_are_read_again_open_nothing_that_was_closed_since(gate: G
     since = gate.records(gate.topics.table_state)[before:]
     assert "open" not in [decode(TableRecord, record.value).status for record in since]
     assert record_of(gate).halted_by_hand == "it takes longer"
-    assert rules(gate.outcomes()[-3:]) == ["committed"] * 3
+    assert rules_of(gate.outcomes()[-3:]) == ["committed"] * 3
 
 
 def test_asking_again_is_no_error_and_a_new_reason_takes_the_place_of_the_old(gate: Gate) -> None:
@@ -163,7 +158,7 @@ def test_asking_again_is_no_error_and_a_new_reason_takes_the_place_of_the_old(ga
 def test_a_request_on_a_topic_that_was_made_anew_is_no_repeat_of_one_on_the_former(
     gate: Gate,
 ) -> None:
-    assert rules(gate.ask(halt(), reopen())) == ["committed", "committed"]
+    assert rules_of(gate.ask(halt(), reopen())) == ["committed", "committed"]
     gate.bus.create_topic(gate.topics.admin, 1)
     gate.send(halt())
     with pytest.raises(Unavailable, match="recreated"):
@@ -199,7 +194,12 @@ def test_what_flies_lands_first_and_is_told_and_who_waits_is_told_to_come_again(
     assert record_of(gate).status == "open", "nobody is told before what flies has landed"
     puts.release()
     gate.settle()
-    assert rules(gate.outcomes()[1:]) == ["committed", "table_halted", "committed", "table_halted"]
+    assert rules_of(gate.outcomes()[1:]) == [
+        "committed",
+        "table_halted",
+        "committed",
+        "table_halted",
+    ]
     assert [commit.version for commit in gate.commits()] == [0, 1]
     assert record_of(gate).published_through == 1
 
@@ -219,7 +219,7 @@ def test_a_halt_lets_nothing_off_but_what_was_ready_behind_what_flies() -> None:
             gate.loop.step()
         puts.land()
     gate.settle()
-    assert rules(gate.outcomes()[1:]) == [*["committed"] * 2, *["table_halted"] * 2, "committed"]
+    assert rules_of(gate.outcomes()[1:]) == [*["committed"] * 2, *["table_halted"] * 2, "committed"]
     assert len(gate.entries()) == 3
 
 
@@ -227,8 +227,8 @@ def test_a_store_that_is_away_does_not_keep_an_operator_from_halting(gate: Gate)
     with mock.patch.object(gate.stores[ROOT], "put_if_absent", side_effect=Unavailable("away")):
         gate.send(proposal(add("a")))
         gate.settle(2)
-        assert rules(gate.ask(halt())) == ["table_halted", "committed"]
-    assert rules(gate.ask(reopen(), proposal(add("b")))) == ["committed", "committed"]
+        assert rules_of(gate.ask(halt())) == ["table_halted", "committed"]
+    assert rules_of(gate.ask(reopen(), proposal(add("b")))) == ["committed", "committed"]
 
 
 def test_ready_bytes_are_refused_alike(gate: Gate) -> None:
@@ -241,8 +241,8 @@ def test_ready_bytes_are_refused_alike(gate: Gate) -> None:
     store = gate.stores[ROOT]
     assert isinstance(store, MemoryStore)
     store.put(path, content)
-    assert rules(gate.ask(halt(), ready)) == ["committed", "table_halted"]
-    assert rules(gate.ask(reopen(), ready)) == ["committed", "committed"]
+    assert rules_of(gate.ask(halt(), ready)) == ["committed", "table_halted"]
+    assert rules_of(gate.ask(reopen(), ready)) == ["committed", "committed"]
     assert len(gate.entries()) == 2
 
 
@@ -254,19 +254,17 @@ def test_a_table_whose_log_is_torn_stays_halted_and_its_operator_hears_why(gate:
     path = in_log(commit_name(1))
     whole, store.files[path] = store.files[path], b"torn"
     [outcome] = gate.ask(reopen())
-    assert outcome.rejection is not None
-    assert (outcome.status, outcome.rejection.rule) == ("denied", "table_halted")
+    assert (outcome.status, rejection_of(outcome).rule) == ("denied", "table_halted")
     assert record_of(gate).halted_by_hand == WHY
     store.files[path] = whole
-    assert rules(gate.ask(reopen())) == ["committed"]
+    assert rules_of(gate.ask(reopen())) == ["committed"]
 
 
 def test_a_store_that_is_away_keeps_a_table_halted(gate: Gate) -> None:
     gate.ask(halt())
     with mock.patch.object(gate.stores[ROOT], "list_from", side_effect=Unavailable("away")):
         [outcome] = gate.ask(reopen())
-    assert outcome.rejection is not None
-    assert (outcome.status, outcome.rejection.advice) == ("denied", "retry")
+    assert (outcome.status, rejection_of(outcome).advice) == ("denied", "retry")
     assert record_of(gate).halted_by_hand == WHY
 
 
@@ -280,7 +278,7 @@ def test_a_table_that_halted_by_itself_is_read_at_once_when_it_is_reopened(gate:
     gate.settle()
     assert record_of(gate).status == "halted"
     store.files[path] = whole
-    assert rules(gate.ask(reopen(), proposal(add("b")))) == ["committed", "committed"]
+    assert rules_of(gate.ask(reopen(), proposal(add("b")))) == ["committed", "committed"]
     assert record_of(gate).status == "open"
 
 
@@ -310,7 +308,7 @@ def test_a_record_by_a_committer_that_lost_the_table_reopens_nothing(gate: Gate)
     gate.ask(halt())
     gate.bus.append(TopicPartition(gate.topics.table_state, 0), None, encode(stale))
     gate.restart()
-    assert rules(gate.ask(proposal(add("a")))) == ["table_halted"]
+    assert rules_of(gate.ask(proposal(add("a")))) == ["table_halted"]
 
 
 def test_the_other_tables_of_the_topic_partition_go_on(gate: Gate) -> None:
@@ -318,7 +316,7 @@ def test_the_other_tables_of_the_topic_partition_go_on(gate: Gate) -> None:
     gate.stores[root] = table_in_memory(creation(), root=root)
     gate.ask(proposal(kind="register", table=table, table_root=root))
     outcomes = gate.ask(halt(), proposal(add("a"), table=table, table_root=root))
-    assert rules(outcomes) == ["committed", "committed"]
+    assert rules_of(outcomes) == ["committed", "committed"]
 
 
 def test_a_table_that_is_dropped_is_told_so_durably_and_takes_nothing_more(gate: Gate) -> None:
@@ -327,8 +325,7 @@ def test_a_table_that_is_dropped_is_told_so_durably_and_takes_nothing_more(gate:
     assert (outcome.status, outcome.version, outcome.repeat) == ("committed", 1, False)
     assert gate.tables()[TABLE].status == "dropped"
     [outcome] = gate.ask(proposal(add("b")))
-    assert outcome.rejection is not None
-    assert (outcome.status, outcome.rejection.rule) == ("denied", "table_dropped")
+    assert (outcome.status, rejection_of(outcome).rule) == ("denied", "table_dropped")
     [outcome] = gate.ask(request_to_drop())
     assert (outcome.status, outcome.repeat) == ("committed", True)
     assert len(gate.entries()) == 2, "its log is as it was"
@@ -339,7 +336,7 @@ def test_another_table_at_a_dropped_root_is_registered_under_another_id(gate: Ga
     gate.ask(request_to_drop())
     other, again = UUID(int=98), UUID(int=99)
     same = proposal(kind="register", table=again, read_version=1)
-    assert rules(gate.ask(same)) == ["table_dropped"], "the log is the dropped table's"
+    assert rules_of(gate.ask(same)) == ["table_dropped"], "the log is the dropped table's"
     assert again not in gate.tables()
 
     store = gate.stores[ROOT]
@@ -348,9 +345,9 @@ def test_another_table_at_a_dropped_root_is_registered_under_another_id(gate: Ga
     begins["metaData"]["id"] = "other"
     store.files = table_in_memory([protocol(), begins], [info("WRITE")]).files
     made = create(table=again, table_root=ROOT)
-    assert rules(gate.ask(made)) == ["table_dropped"], "a creation gives out no dropped root"
+    assert rules_of(gate.ask(made)) == ["table_dropped"], "a creation gives out no dropped root"
     asked = proposal(kind="register", table=other, read_version=1, table_id="other")
-    assert rules(gate.ask(asked)) == ["committed"]
+    assert rules_of(gate.ask(asked)) == ["committed"]
     assert {table: one.status for table, one in gate.tables().items()} == {
         TABLE: "dropped",
         other: "open",
@@ -359,16 +356,16 @@ def test_another_table_at_a_dropped_root_is_registered_under_another_id(gate: Ga
     assert (record.table_root, record.table_id, record.published_through) == (ROOT, "other", 1)
 
     late = [proposal(add("late")), request_to_drop(), reopen()]
-    assert rules(gate.ask(*late)) == ["table_dropped", "committed", "table_dropped"]
+    assert rules_of(gate.ask(*late)) == ["table_dropped", "committed", "table_dropped"]
     of_the_old = proposal(add("old"), table=other, read_version=1)
-    assert rules(gate.ask(of_the_old)) == ["other_table"]
+    assert rules_of(gate.ask(of_the_old)) == ["other_table"]
     written = b"".join(store.files.values())
     assert b'"late"' not in written, "nothing meant for the old table is in the new one"
     assert b'"old"' not in written
     named = proposal(add("b"), table=other, read_version=1, table_id="other")
-    assert rules(gate.ask(named)) == ["committed"]
+    assert rules_of(gate.ask(named)) == ["committed"]
     gate.restart()
-    assert rules(gate.ask(proposal(add("late")))) == ["table_dropped"]
+    assert rules_of(gate.ask(proposal(add("late")))) == ["table_dropped"]
     assert gate.tables()[other].status == "open"
 
 
@@ -376,7 +373,7 @@ def test_who_came_before_a_drop_is_judged_before_it(gate: Gate) -> None:
     gate.send(proposal(add("a")), proposal(add("b")), request_to_drop())
     gate.settle()
     gate.ask(proposal(add("c")))
-    assert rules(gate.outcomes()[1:]) == ["committed", "committed", "committed", "table_dropped"]
+    assert rules_of(gate.outcomes()[1:]) == ["committed", "committed", "committed", "table_dropped"]
     assert record_of(gate).published_through == len(gate.entries()) - 1 > 0
     assert record_of(gate).status == "dropped"
 
@@ -387,7 +384,7 @@ def test_a_drop_waits_for_a_store_that_is_away_unless_the_table_is_halted_first(
         gate.settle()
         assert record_of(gate).status == "open"
     gate.settle(12)
-    assert rules(gate.outcomes()[1:]) == ["committed", "committed"]
+    assert rules_of(gate.outcomes()[1:]) == ["committed", "committed"]
     assert record_of(gate).status == "dropped"
     gate = Gate()
     gate.ask(create())
@@ -395,7 +392,7 @@ def test_a_drop_waits_for_a_store_that_is_away_unless_the_table_is_halted_first(
         gate.send(proposal(add("a")))
         gate.settle(2)
         asked = gate.ask(halt(), request_to_drop())
-    assert rules(asked) == ["table_halted", "committed", "committed"]
+    assert rules_of(asked) == ["table_halted", "committed", "committed"]
     assert record_of(gate).status == "dropped"
 
 
@@ -406,7 +403,7 @@ def test_a_drop_that_waits_for_a_store_that_is_away_is_ended_by_a_halt(gate: Gat
         gate.send(proposal(add("b")))
         gate.settle()
         assert len(gate.outcomes()) == 1
-        assert rules(gate.ask(halt())) == ["table_dropped", "committed", *["table_dropped"] * 2]
+        assert rules_of(gate.ask(halt())) == ["table_dropped", "committed", *["table_dropped"] * 2]
     assert record_of(gate).status == "dropped"
     assert gate.loop.unsettled == 0
     assert len(gate.entries()) == 1
@@ -418,7 +415,7 @@ def test_requests_and_proposals_that_wait_for_one_another_are_obeyed_in_order(ga
         *(delete("nobody"), request_to_drop(), reopen()),
     )
     result = {outcome.proposal_id: outcome for outcome in gate.ask(*asked)}
-    assert rules([result[outcome.proposal_id] for outcome in asked]) == [
+    assert rules_of([result[outcome.proposal_id] for outcome in asked]) == [
         *("committed", "committed", "table_halted", "committed", "committed"),
         *("removed_file_not_live", "committed", "table_dropped"),
     ]
@@ -463,7 +460,7 @@ def test_what_is_no_request_among_the_requests_is_not_carried_out(gate: Gate, va
     gate.bus.append(TopicPartition(gate.topics.admin, 0), None, value)
     gate.settle()
     if value.startswith(b"{"):
-        assert rules(gate.outcomes()[1:]) == ["wrong_topic"]
+        assert rules_of(gate.outcomes()[1:]) == ["wrong_topic"]
         result = gate.outcomes()[1].rejection
         assert result is not None
         assert (result.advice, result.topic) == ("resend", "tidegate.proposals")
@@ -502,8 +499,7 @@ def test_a_request_whose_outcome_is_not_durable_is_read_again(gate: Gate) -> Non
 )
 def test_what_is_not_that_table_is_left_alone(gate: Gate, request_: Proposal, rule: str) -> None:
     [outcome] = gate.ask(request_)
-    assert outcome.rejection is not None
-    assert (outcome.status, outcome.rejection.rule) == ("denied", rule)
+    assert (outcome.status, rejection_of(outcome).rule) == ("denied", rule)
     assert gate.tables()[TABLE].status == "open"
 
 
@@ -522,4 +518,4 @@ def test_requests_are_read_no_further_while_many_wait_for_a_log(
         assert gate.loop.unsettled == 5
     gate.settle(60)
     assert gate.loop.unsettled == 0
-    assert rules(gate.outcomes()[2:]) == ["committed"] * 10
+    assert rules_of(gate.outcomes()[2:]) == ["committed"] * 10

@@ -4,6 +4,7 @@ from uuid import UUID
 import pytest
 
 from tests.builders import ROOT, TABLE, create, value_of
+from tests.support.outcomes import rejection_of
 from tidegate_committer.decision.decision_types import Verdict
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_reader import read_record
@@ -20,8 +21,7 @@ def asking(**fields: Any) -> Candidate:
 
 def rule(answer: Verdict | None) -> str:
     assert answer is not None
-    assert answer.rejection is not None
-    return answer.rejection.rule
+    return rejection_of(answer).rule
 
 
 def known(*roots: str, name: str = "taken") -> RegisteredTables:

@@ -25,6 +25,7 @@ from tests.builders import (
 )
 from tests.checkpoints import put_classic
 from tests.fakes.memory_store import MemoryStore
+from tests.support.outcomes import rejection_of, rules_of
 from tests.unit.committer.held_reads import Held
 from tidegate_committer.decision.published_record_limits import TEXT_CHARS_MAX
 from tidegate_committer.loop.served_tables import STALE_S
@@ -189,9 +190,8 @@ def test_a_creation_that_cannot_be_read_is_told_what_is_wrong_with_it() -> None:
     gate = Gate()
     broken = {**json.loads(encode(create())), "operation": 5}
     [result] = gate.ask(json.dumps(broken).encode())
-    assert result.rejection is not None
-    assert (result.status, result.rejection.rule) == ("denied", "malformed")
-    assert "operation" in result.rejection.reason
+    assert (result.status, rejection_of(result).rule) == ("denied", "malformed")
+    assert "operation" in rejection_of(result).reason
 
 
 def test_a_table_that_was_dropped_takes_nothing_and_is_not_touched(gate: Gate) -> None:
@@ -237,8 +237,7 @@ def test_a_root_that_another_committer_has_just_registered_is_not_given_out() ->
     gate.loop.step()
     elsewhere(gate)
     [outcome] = gate.ask(create())
-    assert outcome.rejection is not None
-    assert (outcome.status, outcome.rejection.rule) == ("denied", "table_exists")
+    assert (outcome.status, rejection_of(outcome).rule) == ("denied", "table_exists")
     assert TABLE not in gate.tables()
 
 
@@ -260,9 +259,7 @@ def test_a_root_that_another_registers_while_its_log_is_read_has_one_life() -> N
     [result] = gate.ask(register())
     assert (result.status, result.table, result.repeat) == ("committed", UUID(int=99), True)
     assert list(gate.tables()) == [UUID(int=99)]
-    [result] = gate.ask(proposal(add("a")))
-    assert result.rejection is not None
-    assert result.rejection.rule == "unknown_table"
+    assert rules_of(gate.ask(proposal(add("a")))) == ["unknown_table"]
 
 
 def test_a_root_that_another_registers_as_it_is_created_has_one_life() -> None:
@@ -352,9 +349,8 @@ def test_a_folder_that_is_registered_has_no_second_life_under_another_name(tmp_p
     gate = gate_to(tmp_path, root, link)
     gate.ask(register(TABLE, root))
     [outcome] = gate.ask(register(UUID(int=5), link))
-    assert outcome.rejection is not None
-    assert (outcome.status, outcome.rejection.rule) == ("denied", "table_exists")
-    assert root in outcome.rejection.reason
+    assert (outcome.status, rejection_of(outcome).rule) == ("denied", "table_exists")
+    assert root in rejection_of(outcome).reason
     assert list(gate.tables()) == [TABLE]
     assert list((tmp_path / "t" / "_tidegate").iterdir()) == [], "nothing is left behind"
     gate.ask(proposal(kind="drop", table_root=root))
@@ -374,8 +370,7 @@ def test_of_two_names_of_a_folder_that_are_registered_at_once_one_is(tmp_path: P
     gate.settle()
     first, second = gate.outcomes()
     assert first.status == "committed"
-    assert second.rejection is not None
-    assert (second.status, second.rejection.rule) == ("denied", "table_exists")
+    assert (second.status, rejection_of(second).rule) == ("denied", "table_exists")
     assert list(gate.tables()) == [TABLE]
 
 
@@ -431,9 +426,7 @@ def test_a_folder_is_known_though_its_table_calls_itself_by_a_very_long_id(tmp_p
     gate = gate_to(tmp_path, root, link)
     gate.ask(register(TABLE, root))
     gate.restart()
-    [outcome] = gate.ask(register(UUID(int=5), link))
-    assert outcome.rejection is not None
-    assert outcome.rejection.rule == "table_exists"
+    assert rules_of(gate.ask(register(UUID(int=5), link))) == ["table_exists"]
 
 
 def test_a_copy_of_a_table_is_another_table(tmp_path: Path) -> None:

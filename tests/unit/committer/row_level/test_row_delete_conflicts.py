@@ -22,7 +22,7 @@ from tests.builders import (
 from tests.checkpoints import put_classic
 from tests.fakes.memory_store import MemoryStore
 from tests.support.other_engines import write
-from tests.support.outcomes import rules_of
+from tests.support.outcomes import rejection_of, rules_of
 from tests.support.row_deletes import FEATURE, IN_THE_LOG, NAMES, ON, begun, gone, opening, vector
 from tidegate_committer.store_reads import read_cache
 from tidegate_delta.deletion_vectors.descriptors import in_file, inline
@@ -174,9 +174,8 @@ def test_a_row_is_updated_once(gate: Gate, alone: bool) -> None:
         result = gate.ask(first, second, third)
     assert rules_of(result) == ["committed", "concurrent_row_delete", "committed"]
     assert gone(gate, "a") == [1, 2, 3]
-    assert result[1].rejection is not None
-    assert result[1].rejection.path == "a"
-    assert "row 2" in result[1].rejection.reason
+    assert rejection_of(result[1]).path == "a"
+    assert "row 2" in rejection_of(result[1]).reason
 
 
 def test_who_deleted_rows_of_a_file_is_named_where_nobody_else_of_the_entry_did(

@@ -18,7 +18,7 @@ from tests.builders import (
     rows_of,
 )
 from tests.support.other_engines import write
-from tests.support.outcomes import rules_of
+from tests.support.outcomes import rejection_of, rules_of
 from tests.support.row_deletes import IN_THE_LOG, begun, gone, opening, vector
 from tidegate_committer.intake.row_intents import SOURCES_MAX, Relocation, moved_rows
 from tidegate_committer.state.table_state import bounded
@@ -306,9 +306,8 @@ def test_a_compaction_that_met_too_many_deletes_is_run_again() -> None:
 )
 def test_a_mapping_that_can_not_be_is_refused(gate: Gate, mapping: Any, field: str) -> None:
     [result] = gate.ask(compact(AB, "g", read_version=1, row_mapping=(mapping,)))
-    assert result.rejection is not None
-    assert result.rejection.rule == "malformed"
-    assert result.rejection.field == f"row_mapping[0].{field}"
+    assert rejection_of(result).rule == "malformed"
+    assert rejection_of(result).field == f"row_mapping[0].{field}"
 
 
 def test_rows_that_change_are_not_mapped(gate: Gate) -> None:
@@ -321,8 +320,7 @@ def test_rows_that_change_are_not_mapped(gate: Gate) -> None:
     double = compact(AB, "g", read_version=1, row_mapping=({"path": "g", "sources": twice},))
     result = gate.ask(changing, large, double)
     assert rules_of(result) == ["malformed", "too_large", "duplicate_action"]
-    assert result[0].rejection is not None
-    assert result[0].rejection.field == "row_mapping"
+    assert rejection_of(result[0]).field == "row_mapping"
 
 
 def test_rows_keep_their_ids_where_the_table_tracks_rows() -> None:

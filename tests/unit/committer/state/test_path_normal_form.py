@@ -11,6 +11,7 @@ from tests import builders
 from tests.builders import Gate, add, creation, delete, info, proposal, remove
 from tests.fakes.memory_store import MemoryStore
 from tests.support.decisions import ORIGIN, landed, planned, rules, table
+from tests.support.outcomes import rejection_of
 from tests.verbatim_proposals import verbatim
 from tidegate_committer.group_commit.entry_encoding import Attempt, encode
 from tidegate_committer.state.log_entry import entry_of
@@ -102,9 +103,8 @@ def test_no_file_joins_under_an_odd_name(path: str) -> None:
         (Gate(), created),
     ):
         [outcome] = gate.ask(one)
-        assert outcome.rejection is not None
-        assert outcome.rejection.rule in rules_of_path, "nothing joins"
-        assert outcome.rejection.path == path
+        assert rejection_of(outcome).rule in rules_of_path, "nothing joins"
+        assert rejection_of(outcome).path == path
 
 
 def less_a_row(path: str) -> builders.Row:
@@ -120,9 +120,8 @@ def lesser(before: str, after: str) -> Proposal:
 def test_the_refusal_says_how_the_log_spells_it() -> None:
     state = table([*creation(), add("p%3A1")])
     [verdict] = planned(state, delete("p%3a1")).verdicts
-    assert verdict.rejection is not None
-    assert verdict.rejection.field == "actions.remove.path"
-    assert "'p%3A1'" in verdict.rejection.reason
+    assert rejection_of(verdict).field == "actions.remove.path"
+    assert "'p%3A1'" in rejection_of(verdict).reason
 
 
 def test_a_file_that_left_may_come_again_under_any_spelling() -> None:
@@ -137,8 +136,7 @@ def test_ready_bytes_spell_files_as_the_log_does(path: str, other: str) -> None:
     gate = Gate()
     gate.ask(builders.create(), proposal(add(path)))
     wrong = gate.ask(verbatim(gate, 2, info(txnId="w"), remove(other)))[-1]
-    assert wrong.rejection is not None
-    assert (wrong.status, wrong.rejection.rule) == ("denied", "removed_file_not_live")
+    assert (wrong.status, rejection_of(wrong).rule) == ("denied", "removed_file_not_live")
     assert gate.ask(verbatim(gate, 2, info(txnId="w"), remove(path)))[-1].status == "committed"
 
 

@@ -21,8 +21,8 @@ from tests.builders import (
     protocol,
     remove,
 )
+from tests.support.outcomes import rejection_of, rules_of
 from tidegate_committer.settings import CommitterSection
-from tidegate_messages.outcome import Outcome, Rejection
 from tidegate_messages.proposal import Operation, Proposal, ReadSet
 from tidegate_runtime.storage.local_store import LocalStore
 
@@ -80,11 +80,6 @@ ODDITIES: dict[str, Callable[[Path], None]] = {
     "a device": lambda place: place.symlink_to("/dev/zero"),
     "a foreign file": lambda place: place.symlink_to("/etc/passwd"),
 }
-
-
-def rejection_of(outcome: Outcome) -> Rejection:
-    assert outcome.rejection is not None
-    return outcome.rejection
 
 
 @pytest.mark.parametrize("what", ODDITIES)
@@ -173,8 +168,7 @@ def test_the_roots_may_be_linked_by_the_operator(roots: Path, tmp_path: Path) ->
     (tmp_path / "data").symlink_to(roots)
     gate = gate_over(tmp_path / "data", "t")
     root = f"file://{tmp_path}/data/t"
-    [outcome] = gate.ask(create(table=TABLE, table_root=root))
-    assert outcome.status == "committed"
+    assert rules_of(gate.ask(create(table=TABLE, table_root=root))) == ["committed"]
 
 
 def test_a_table_whose_folder_is_led_elsewhere_is_halted_until_it_is_back(
@@ -189,5 +183,4 @@ def test_a_table_whose_folder_is_led_elsewhere_is_halted_until_it_is_back(
     (tmp_path / "elsewhere").rename(roots / "t")
     gate.clock.boot += 60.0
     gate.settle()
-    [outcome] = gate.ask(of_t(roots, add("b")))
-    assert outcome.status == "committed"
+    assert rules_of(gate.ask(of_t(roots, add("b")))) == ["committed"]

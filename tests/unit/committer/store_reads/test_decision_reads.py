@@ -30,6 +30,7 @@ from tests.builders import (
     to_bytes,
 )
 from tests.fakes.memory_store import MemoryStore
+from tests.support.outcomes import rejection_of
 from tests.unit.committer.held_puts import HeldPuts
 from tests.unit.committer.held_reads import Held
 from tidegate_committer.__main__ import PUTS_MAX
@@ -346,8 +347,7 @@ def test_who_asks_for_a_table_that_is_being_registered_waits_for_what_comes_of_i
     first, again, created = found.outcomes()[1:]
     assert (first.status, first.repeat) == ("committed", False)
     assert (again.status, again.repeat) == ("committed", True)
-    assert created.rejection is not None
-    assert created.rejection.rule == "table_exists"
+    assert rejection_of(created).rule == "table_exists"
 
 
 def test_a_name_that_may_not_be_given_is_asked_for_again(found: Gate, loads: Held) -> None:
@@ -356,8 +356,7 @@ def test_a_name_that_may_not_be_given_is_asked_for_again(found: Gate, loads: Hel
     found.send(register(name="sales"))
     found.settle()
     [outcome] = found.ask(third)
-    assert outcome.rejection is not None
-    assert (outcome.rejection.rule, outcome.rejection.advice) == ("being_created", "retry")
+    assert (rejection_of(outcome).rule, rejection_of(outcome).advice) == ("being_created", "retry")
     [(_, _, answer)] = loads.asked
     answer.set_exception(Unavailable("away"))
     found.settle()
@@ -374,10 +373,8 @@ def test_a_store_that_is_away_denies_a_registration_and_leaves_nothing(
     answer.set_exception(Unavailable("away"))
     found.settle()
     denied, behind = found.outcomes()[1:]
-    assert denied.rejection is not None
-    assert behind.rejection is not None
-    assert (denied.rejection.rule, denied.rejection.advice) == ("Unavailable", "retry")
-    assert behind.rejection.rule == "unknown_table"
+    assert (rejection_of(denied).rule, rejection_of(denied).advice) == ("Unavailable", "retry")
+    assert rejection_of(behind).rule == "unknown_table"
     assert OTHER not in found.tables()
     loads.held.clear()
     assert told(found.ask(register())) == [(OTHER, "committed", 0)]
@@ -588,8 +585,7 @@ def test_a_claim_check_that_fails_each_time_is_denied_and_those_behind_it_go_on(
         gate.send(with_a_claim(gate), proposal(add("b"), read_version=1))
         gate.settle()
         first, second = at_its_store(gate, held)
-    assert first.rejection is not None
-    assert (first.status, first.rejection.rule) == ("denied", "claim_check")
+    assert (first.status, rejection_of(first).rule) == ("denied", "claim_check")
     assert told([second]) == [(TABLE, "committed", 2)]
     assert held.given_up == [], "no thread is at it"
 
@@ -600,8 +596,7 @@ def test_ready_bytes_whose_reading_hangs_are_denied(gate: Gate, held: Held) -> N
     gate.send(proposal(kind="verbatim", claim_check=claim, read_version=1, exact_version=2))
     gate.settle()
     [first] = at_its_store(gate, held)
-    assert first.rejection is not None
-    assert (first.status, first.rejection.rule) == ("denied", "staged_file")
+    assert (first.status, rejection_of(first).rule) == ("denied", "staged_file")
 
 
 def test_a_table_that_is_to_be_created_by_a_claim_check_that_hangs_is_not() -> None:
@@ -611,8 +606,7 @@ def test_a_table_that_is_to_be_created_by_a_claim_check_that_hangs_is_not() -> N
     gate.send(claimed(gate, *creation(), read_version=-1))
     gate.settle()
     [first] = at_its_store(gate, held)
-    assert first.rejection is not None
-    assert (first.status, first.rejection.rule) == ("denied", "claim_check")
+    assert (first.status, rejection_of(first).rule) == ("denied", "claim_check")
     assert told(gate.ask(create())) == [(TABLE, "committed", 0)]
 
 
@@ -627,9 +621,8 @@ def test_a_file_that_may_not_be_read_is_refused_at_once(
     why.__cause__ = PermissionError(13, "Permission denied")
     with mock.patch.object(gate.stores[ROOT], "open", side_effect=why):
         first, second = gate.ask(made(gate), proposal(add("b"), read_version=1))
-    assert first.rejection is not None
-    assert (first.status, first.rejection.rule) == ("rejected", rule)
-    assert "grant the rights" in first.rejection.reason
+    assert (first.status, rejection_of(first).rule) == ("rejected", rule)
+    assert "grant the rights" in rejection_of(first).reason
     assert second.status == "committed"
 
 

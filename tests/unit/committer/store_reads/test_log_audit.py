@@ -24,6 +24,7 @@ from tests.builders import (
     to_bytes,
 )
 from tests.fakes.memory_store import MemoryStore
+from tests.support.outcomes import rejection_of, rules_of
 from tests.unit.committer.held_puts import HeldPuts
 from tests.unit.committer.held_reads import Held
 from tidegate_committer.persistent_map import PersistentMap
@@ -121,8 +122,7 @@ def test_an_overwritten_version_halts_its_table_while_nobody_writes(
     [result] = gate.ask(proposal(add("a"), table=OTHER, table_root=OTHER_ROOT))
     assert result.status == "committed"
     [result] = gate.ask(proposal(add("b")))
-    assert result.rejection is not None
-    assert (result.status, result.rejection.rule) == ("denied", "table_halted")
+    assert (result.status, rejection_of(result).rule) == ("denied", "table_halted")
 
 
 def audited(gate: Gate) -> float:
@@ -293,9 +293,7 @@ def test_what_an_audit_saw_before_a_halt_does_not_count_after_it(
     def halt() -> None:
         unknown = protocol(3, 7, readerFeatures=["later"], writerFeatures=["later"])
         held_gate.stores[ROOT].put(path_of(6), to_bytes([info(), unknown]))
-        [result] = held_gate.ask(proposal(add("b"), read_version=5))
-        assert result.rejection is not None
-        assert result.rejection.rule == "table_halted"
+        assert rules_of(held_gate.ask(proposal(add("b"), read_version=5))) == ["table_halted"]
 
     assert after_restoring(held_gate, held, halt, 5) == "open"
 
@@ -375,9 +373,7 @@ def test_commits_into_a_table_that_was_made_anew_end_after_a_second(
     assert record.status == "halted"
     assert "made another table in the folder" in str(record.reason)
     assert "tidegate table reopen --made-anew" in str(record.reason)
-    [result] = gate.ask(proposal(add("y"), read_version=5))
-    assert result.rejection is not None
-    assert result.rejection.rule == "table_halted"
+    assert rules_of(gate.ask(proposal(add("y"), read_version=5))) == ["table_halted"]
 
 
 def test_a_look_is_one_read_a_second_however_many_versions_come(gate: Gate) -> None:
@@ -411,8 +407,7 @@ def test_a_table_that_was_made_anew_is_served_again_and_refuses_proposals_for_th
     assert gate.tables()[TABLE].status == "halted"
     wrong = proposal(kind="reopen", table=TABLE, table_root=ROOT, table_id="third", read_version=8)
     [result] = gate.ask(wrong)
-    assert result.rejection is not None
-    assert "made anew again" in result.rejection.reason
+    assert "made anew again" in rejection_of(result).reason
     asked = proposal(
         kind="reopen", table=TABLE, table_root=ROOT, table_id="another", read_version=8
     )
@@ -421,7 +416,6 @@ def test_a_table_that_was_made_anew_is_served_again_and_refuses_proposals_for_th
     record = gate.tables()[TABLE]
     assert (record.status, record.table_id, record.published_through) == ("open", "another", 8)
     [result] = gate.ask(proposal(add("y"), read_version=5))
-    assert result.rejection is not None
-    assert (result.status, result.rejection.rule) == ("rejected", "other_table")
+    assert (result.status, rejection_of(result).rule) == ("rejected", "other_table")
     [result] = gate.ask(proposal(add("z"), read_version=8, table_id="another"))
     assert result.status == "committed"

@@ -6,6 +6,7 @@ import pytest
 
 from tests.builders import ROOT, Gate, Row, add, create, metadata, proposal, protocol, remove
 from tests.fakes.memory_store import MemoryStore
+from tests.support.outcomes import rejection_of
 from tidegate_committer.admission import tidegate_properties
 from tidegate_committer.store_reads import decision_reads
 from tidegate_messages.outcome import Outcome
@@ -96,9 +97,8 @@ def test_a_table_may_ask_for_all_its_proposals(new_gate: Gate) -> None:
 
 def test_the_property_is_true_or_false(new_gate: Gate) -> None:
     [outcome] = new_gate.ask(proposal(*asking("yes"), read_version=-1, operation=CREATION))
-    assert outcome.rejection is not None
-    assert outcome.rejection.rule == "bad_metadata"
-    assert "tidegate.verifyFiles is 'yes'" in outcome.rejection.reason
+    assert rejection_of(outcome).rule == "bad_metadata"
+    assert "tidegate.verifyFiles is 'yes'" in rejection_of(outcome).reason
 
 
 def test_a_proposal_that_is_in_the_log_is_not_looked_at_again(

@@ -21,6 +21,7 @@ from tests.builders import (
 from tests.checkpoints import put_classic
 from tests.fakes.memory_store import MemoryStore
 from tests.support.decisions import considered
+from tests.support.outcomes import rejection_of, rules_of
 from tidegate_committer.state.table_state import TableState
 from tidegate_committer.store_reads import recovery
 from tidegate_delta.errors import BrokenLog, UnsupportedFeature
@@ -277,16 +278,14 @@ def test_row_tracking_goes_once_no_file_carries_row_ids() -> None:
     left = (protocol(1, 7, writerFeatures=names), metadata())
     drops = [proposal(*left, read_version=at, operation=operation) for at in (2, 3)]
     [result] = gate.ask(drops[0])
-    assert result.rejection is not None
-    assert result.rejection.rule == "feature_in_use"
-    assert "1 files carry row ids, 'a' is one" in result.rejection.reason
+    assert rejection_of(result).rule == "feature_in_use"
+    assert "1 files carry row ids, 'a' is one" in rejection_of(result).reason
     operation = Operation(name="ROW TRACKING UNBACKFILL")
     bare = proposal(add("a", dataChange=False), read_version=2, operation=operation)
     version = gate.ask(bare)[0].version
     assert version is not None
     drop = drops[1].model_copy(update={"read_version": version})
-    [result] = gate.ask(drop)
-    assert result.status == "committed"
+    assert rules_of(gate.ask(drop)) == ["committed"]
     rows = gate.entries()[version]
     assert [row["add"].get("baseRowId") for row in rows if "add" in row] == [None]
 
@@ -300,8 +299,7 @@ def test_row_tracking_that_goes_on_goes_where_it_has_given_no_row_id() -> None:
     operation = Operation(name="DROP FEATURE")
     left = protocol(1, 7, writerFeatures=names)
     [result] = gate.ask(proposal(left, read_version=1, operation=operation))
-    assert result.rejection is not None
-    assert "1 files carry row ids, 'a' is one" in result.rejection.reason
+    assert "1 files carry row ids, 'a' is one" in rejection_of(result).reason
     [result] = gate.ask(proposal(left, read_version=0, operation=operation))
     assert result.version is not None
     [again] = [row["add"] for row in gate.entries()[result.version] if "add" in row]
@@ -363,7 +361,6 @@ def test_a_winner_with_a_feature_that_we_do_not_write_halts_its_table() -> None:
     store.files[in_log(commit_name(2))] = to_bytes(foreign)
     [result] = gate.ask(proposal(add("b"), read_version=1))
     assert result.status == "denied"
-    assert result.rejection is not None
-    assert result.rejection.rule == "table_halted"
-    assert "collations" in result.rejection.reason
+    assert rejection_of(result).rule == "table_halted"
+    assert "collations" in rejection_of(result).reason
     assert store.read(in_log(commit_name(3))) is None

@@ -6,6 +6,7 @@ import pytest
 
 from tests import builders
 from tests.builders import Gate, Row, add, info, metadata, proposal, protocol, remove
+from tests.support.outcomes import rejection_of, rule_of
 from tests.verbatim_proposals import verbatim
 from tidegate_messages.proposal import Operation
 
@@ -44,7 +45,7 @@ def answer(rows: list[Row], *ready: Row) -> str:
     )
     assert begun.status == "committed", begun
     outcome = gate.ask(verbatim(gate, 1, info(txnId="w"), *ready))[-1]
-    return outcome.rejection.rule if outcome.rejection else outcome.status
+    return rule_of(outcome)
 
 
 @pytest.mark.parametrize(
@@ -89,8 +90,7 @@ def test_a_mark_is_never_taken_back() -> None:
     create = proposal(*rows, add("a"), read_version=-1, operation=Operation(name="CREATE TABLE"))
     gate.ask(create)
     outcome = gate.ask(verbatim(gate, 1, info(txnId="w"), marked(-1)))[-1]
-    assert outcome.rejection is not None
-    assert outcome.rejection.rule == "row_mark_behind"
+    assert rejection_of(outcome).rule == "row_mark_behind"
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,7 @@ def test_who_turns_in_commit_timestamps_on_says_since_when(
     gate.ask(builders.create())
     about = metadata(enableInCommitTimestamps="true", **since)
     own = info(txnId="w", inCommitTimestamp=1_700_050_000_000)
-    outcome = gate.ask(verbatim(gate, 1, own, timed, about))[-1]
-    assert (outcome.rejection.rule if outcome.rejection else outcome.status) == verdict
+    assert rule_of(gate.ask(verbatim(gate, 1, own, timed, about))[-1]) == verdict
 
 
 def test_rows_leave_no_table_that_only_takes_appends() -> None:
@@ -130,7 +129,7 @@ def test_who_says_nothing_of_himself_may_write_where_versions_need_no_time_of_th
         gate = Gate()
         gate.ask(proposal(*rows, read_version=-1, operation=Operation(name="CREATE TABLE")))
         outcome = gate.ask(verbatim(gate, 1, *ready))[-1]
-        return outcome.rejection.rule if outcome.rejection else outcome.status
+        return rule_of(outcome)
 
     rows = [protocol(), metadata()]
     assert said(rows, add("a")) == "committed"
@@ -144,8 +143,7 @@ def test_the_work_that_is_named_is_the_one_of_the_bytes() -> None:
     gate = Gate()
     gate.ask(builders.create())
     other = gate.ask(verbatim(gate, 1, info(txnId="w"), add("a"), txn_id="v"))[-1]
-    assert other.rejection is not None
-    assert (other.rejection.rule, other.rejection.field) == ("malformed", "txn_id")
+    assert (rejection_of(other).rule, rejection_of(other).field) == ("malformed", "txn_id")
     same = gate.ask(verbatim(gate, 1, info(txnId="w"), add("a"), txn_id="w"))[-1]
     assert same.status == "committed"
 
@@ -198,7 +196,7 @@ def test_a_feature_is_dropped_by_who_says_so_and_where_nothing_is_left_of_it() -
         gate.stores[builders.ROOT] = builders.table_in_memory([info("CREATE TABLE"), *start])
         gate.ask(proposal(kind="register", read_version=-1))
         outcome = gate.ask(verbatim(gate, 1, *ready))[-1]
-        return outcome.rejection.rule if outcome.rejection else outcome.status
+        return rule_of(outcome)
 
     assert told(dropping, without, off) == "committed"
     assert told(info("SET TBLPROPERTIES", txnId="w"), without, off) == "bad_protocol"
