@@ -1,11 +1,12 @@
 """A table with deletion vectors, and which rows of its files are deleted."""
 
 from tests.builders import ROOT, Gate, Row, add, metadata, proposal, protocol
+from tests.support.tables import creating
 from tidegate_committer.settings import CommitterSection
 from tidegate_delta.deletion_vectors.descriptors import inline
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_delta.log.actions import DeletionVector
-from tidegate_messages.proposal import Operation, Proposal
+from tidegate_messages.proposal import Proposal
 from tidegate_runtime.table_io.deletion_vector_reader import read_vector
 
 NAMES = ["deletionVectors"]
@@ -20,9 +21,8 @@ IN_THE_LOG = CommitterSection(
 
 def opening() -> list[Proposal]:
     """Return the proposals of a table at version 1: a and b have ten rows, wide has 200,000."""
-    created = Operation(name="CREATE TABLE")
     return [
-        proposal(FEATURE, metadata(**ON), read_version=-1, operation=created),
+        creating(FEATURE, metadata(**ON)),
         proposal(add("a"), add("b"), add("wide", stats=WIDE)),
     ]
 

@@ -20,6 +20,7 @@ from tests.builders import (
 )
 from tests.fakes.memory_store import MemoryStore
 from tests.support.outcomes import rejection_of, rule_of, rules_of
+from tests.support.tables import creating
 from tidegate_committer.store_reads import recovery
 from tidegate_delta.deletion_vectors.descriptors import in_file, inline, path_of
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
@@ -36,10 +37,6 @@ FEATURE = protocol(3, 7, readerFeatures=NAMES, writerFeatures=NAMES)
 def vector(name: str = "x", **changed: Any) -> Row:
     body = {"storageType": "u", "pathOrInlineDv": name, "offset": 1, "sizeInBytes": 34}
     return {**body, "cardinality": 1, **changed}
-
-
-def creating(*rows: Row) -> Any:
-    return proposal(*rows, read_version=-1, operation=Operation(name="CREATE TABLE"))
 
 
 def write(gate: Gate, version: int, *rows: Row) -> None:

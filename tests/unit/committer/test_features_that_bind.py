@@ -5,9 +5,9 @@ import pytest
 from tests.builders import Gate, Row, add, metadata, proposal, protocol
 from tests.support.other_engines import write
 from tests.support.outcomes import rejection_of, rules_of
+from tests.support.tables import creating
 from tidegate_delta.features.feature import Support
 from tidegate_delta.features.supported_features import FEATURES
-from tidegate_messages.proposal import Operation
 
 BINDING = sorted(
     name for name, row in FEATURES.items() if row.fails_concurrent and row.writes is not Support.NO
@@ -19,7 +19,7 @@ def behind(*features: str) -> Gate:
     """Return a committer with a table whose version 1, by another engine, has these features."""
     gate = Gate()
     begun: list[Row] = [protocol(1, 7, writerFeatures=[]), metadata()]
-    gate.ask(proposal(*begun, read_version=-1, operation=Operation(name="CREATE TABLE")))
+    gate.ask(creating(*begun))
     needed = [needed for name in features for needed in FEATURES[name].needs]
     both = [name for name in (*features, *needed) if FEATURES[name].reader_writer]
     lists = {"writerFeatures": [*features, *needed]}
@@ -49,9 +49,7 @@ def test_any_other_feature_fails_nobody(name: str) -> None:
 
 def test_what_a_version_without_features_implies_fails_nobody() -> None:
     gate = Gate()
-    gate.ask(
-        proposal(protocol(), metadata(), read_version=-1, operation=Operation(name="CREATE TABLE"))
-    )
+    gate.ask(creating(protocol(), metadata()))
     write(gate, 1, protocol(1, 4))
     assert rules_of(gate.ask(proposal(add("a")))) == ["committed"]
 
@@ -59,9 +57,7 @@ def test_what_a_version_without_features_implies_fails_nobody() -> None:
 def test_what_a_winner_implied_another_may_name() -> None:
     """Listing one more feature turns the features implied by a version into named ones."""
     gate = Gate()
-    gate.ask(
-        proposal(protocol(), metadata(), read_version=-1, operation=Operation(name="CREATE TABLE"))
-    )
+    gate.ask(creating(protocol(), metadata()))
     write(gate, 1, protocol(1, 4))
     implied = ("appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants")
     write(gate, 2, protocol(1, 7, writerFeatures=[*implied, "domainMetadata"]))

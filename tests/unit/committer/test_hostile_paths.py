@@ -19,6 +19,7 @@ from tests.builders import (
     rows_of,
 )
 from tests.support.outcomes import rejection_of, rule_of, rules_of
+from tests.support.tables import creating
 from tests.unit.committer.hostile_paths import CONTROLS, PATHS, SLASHES, STAYS, UPS
 from tidegate_committer.intake.path_checks import (
     data_path_problem,
@@ -84,7 +85,7 @@ def test_no_path_of_the_corpus_is_taken_wherever_it_stands(propose: object) -> N
     section = CommitterSection(roots=("memory://tables",), refusals_burst=10_000)
     gate = Gate(section)
     gate.ask(
-        proposal(*TABLE, read_version=-1, operation=Operation(name="CREATE TABLE")),
+        creating(*TABLE),
         proposal(add("old")),
     )
     for start in range(0, len(PATHS), AT_ONCE):

@@ -19,11 +19,11 @@ from tests.builders import (
     remove,
 )
 from tests.support.outcomes import rejection_of, rules_of
+from tests.support.tables import creating
 from tests.verbatim_proposals import stage, verbatim
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_delta.value_limits import AHEAD_MAX_MS, DEPTH_MAX, TIMESTAMP_MAX
-from tidegate_messages.proposal import Operation
 
 PAST_A_LONG = 2**64
 TIMED = (
@@ -43,9 +43,7 @@ def stats(**told: Any) -> str:
 def begun(*rows: Row) -> Gate:
     gate = Gate()
     made = rows or (protocol(), metadata())
-    [outcome] = gate.ask(
-        proposal(*made, add("old"), read_version=-1, operation=Operation(name="CREATE TABLE"))
-    )
+    [outcome] = gate.ask(creating(*made, add("old")))
     assert outcome.status == "committed", outcome
     return gate
 

@@ -20,6 +20,7 @@ from tests.builders import (
 from tests.support.decisions import planned, rules, table
 from tests.support.feature_rows import listed, named
 from tests.support.outcomes import rules_of
+from tests.support.tables import creating
 from tidegate_committer.state.table_state import TableState
 from tidegate_messages.outcome import Rejection
 from tidegate_messages.proposal import Operation, Proposal
@@ -153,7 +154,7 @@ def test_rows_deleted_by_vectors_beside_change_files_have_one_of_their_partition
     meta = metadata(["p"], enableChangeDataFeed="true", enableDeletionVectors="true")
     gate = Gate()
     gate.ask(
-        proposal(features, meta, read_version=-1, operation=Operation(name="CREATE TABLE")),
+        creating(features, meta),
         proposal(add("p=1/a")),
     )
 

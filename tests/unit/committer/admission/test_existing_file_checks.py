@@ -7,6 +7,7 @@ import pytest
 
 from tests.builders import Gate, Row, add, create, info, metadata, proposal, protocol, remove
 from tests.support.outcomes import rule_of
+from tests.support.tables import creating
 from tests.verbatim_proposals import verbatim
 from tidegate_messages.metadata_patch import MetadataPatch, SetProperty
 from tidegate_messages.outcome import Outcome
@@ -137,10 +138,7 @@ def test_columns_get_no_other_names_than_the_files_that_stay_have_for_them(
 ) -> None:
     gate = Gate()
     maps = protocol(3, 7, readerFeatures=["columnMapping"], writerFeatures=["columnMapping"])
-    create = Operation(name="CREATE TABLE")
-    gate.ask(
-        proposal(maps, before, read_version=-1, operation=create), proposal(add("a"), add("b"))
-    )
+    gate.ask(creating(maps, before), proposal(add("a"), add("b")))
     told_of = [
         proposal(after, read_version=1),
         proposal(after, remove("a"), add("c"), read_version=1),

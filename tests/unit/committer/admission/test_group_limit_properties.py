@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from tests.builders import Gate, add, create, info, metadata, proposal, protocol
+from tests.support.tables import creating
 from tests.unit.committer.floods import version_beside_a_flood
 from tests.verbatim_proposals import verbatim
 from tidegate_committer.admission.tidegate_properties import (
@@ -13,7 +14,7 @@ from tidegate_committer.admission.tidegate_properties import (
     within_group_limits,
 )
 from tidegate_committer.policy import Policy
-from tidegate_messages.proposal import Operation, Proposal
+from tidegate_messages.proposal import Proposal
 
 MEMBERS = "tidegate.groupMembersMax"
 POLICY = Policy(group_members_max=10, group_actions_max=20, group_bytes_max=30)
@@ -23,7 +24,7 @@ def table_with(**configuration: str) -> Proposal:
     body = metadata()
     named = {f"tidegate.{name}": text for name, text in configuration.items()}
     body["metaData"]["configuration"] = named
-    return proposal(protocol(), body, read_version=-1, operation=Operation(name="CREATE TABLE"))
+    return creating(protocol(), body)
 
 
 @pytest.mark.parametrize(

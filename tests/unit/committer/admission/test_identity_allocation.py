@@ -23,6 +23,7 @@ from tests.builders import (
 from tests.support.decisions import bodies, landed, planned, rules, table, written
 from tests.support.feature_rows import TAGGED, listed
 from tests.support.outcomes import rules_of
+from tests.support.tables import creating
 from tidegate_committer.decision.machine import VersionLanded, evolve
 from tidegate_committer.intake.identity_leases import LeasedBlocks, leases_after
 from tidegate_committer.persistent_map import PersistentMap
@@ -245,7 +246,7 @@ def test_images_of_updated_rows_have_the_values_they_had() -> None:
     meta["metaData"]["configuration"] = {"delta.enableDeletionVectors": "true"}
     gate = Gate()
     gate.ask(
-        proposal(features, meta, read_version=-1, operation=Operation(name="CREATE TABLE")),
+        creating(features, meta),
         claim("z", 1, 10),
     )
     update: dict[str, Any] = {"dv_intents": (rows_of("z", [1], op="update"),), "read_version": 1}
@@ -379,8 +380,7 @@ def test_the_use_of_a_lease_that_nobody_remembers_is_no_news_of_it() -> None:
 
 def test_a_lease_is_in_the_log() -> None:
     gate = Gate()
-    create = Operation(name="CREATE TABLE")
-    gate.ask(proposal(PROTOCOL, numbered(), read_version=-1, operation=create))
+    gate.ask(creating(PROTOCOL, numbered()))
     lease = leasing(100)
     [granted] = gate.ask(lease)
     block = {"column": "id", "first": 1, "step": 1, "count": 100}

@@ -9,12 +9,12 @@ from tests import builders
 from tests.builders import TABLE, Gate, add, info, metadata, proposal, to_bytes
 from tests.fakes.memory_store import MemoryStore
 from tests.support.outcomes import rules_of
+from tests.support.tables import creating
 from tests.unit.committer.held_puts import HeldPuts
 from tidegate_committer.admission.tidegate_properties import is_unsafe
 from tidegate_committer.settings import CommitterSection
 from tidegate_committer.store_executor import InlineExecutor, StoreExecutor
 from tidegate_delta.log.file_names import commit_name, in_log
-from tidegate_messages.proposal import Operation
 
 BUCKET = "s3://bucket/t"
 SPARK = "Apache-Spark/4.2.0 Delta-Lake/4.4.0"
@@ -34,8 +34,7 @@ def served(
     if said is not None:
         definition["metaData"]["configuration"]["tidegate.unsafeWriters"] = said
     rows = (builders.protocol(), definition)
-    operation = Operation(name="CREATE TABLE")
-    gate.ask(proposal(*rows, read_version=-1, operation=operation, table_root=root))
+    gate.ask(creating(*rows, table_root=root))
     return gate
 
 

@@ -21,6 +21,7 @@ from tests.builders import (
 )
 from tests.fakes.memory_store import MemoryStore
 from tests.support.outcomes import rejection_of, rule_of, rules_of
+from tests.support.tables import creating
 from tidegate_committer.conflicts import concurrent_appends, conflict_rules
 from tidegate_committer.conflicts import conflict_rules as conflicts
 from tidegate_delta.log.actions import Metadata
@@ -105,7 +106,7 @@ def test_a_partition_whose_moment_names_no_zone_is_met_by_any_zone(text: str, ve
     body = metadata(["at"])
     body["metaData"]["schemaString"] = schema(x="long", at="timestamp")
     gate, moment = Gate(), {"at": "2024-01-01T05:30:00.000000Z"}
-    gate.ask(proposal(protocol(), body, read_version=-1, operation=Operation(name="CREATE TABLE")))
+    gate.ask(creating(protocol(), body))
     gate.ask(proposal(add("old", partitionValues=moment), read_version=0))
     gate.ask(proposal(add("new", partitionValues={"at": text}), read_version=1))
     assert rule(gate, delete(is_("=", "2024-01-01 05:30:00", "at", "timestamp"))) == verdict
@@ -221,13 +222,7 @@ def test_partitions_are_asked_by_both_names_where_a_partition_column_has_swapped
     """
     gate = Gate()
     swapped = renamed(mapped("p", "v"), mapped("v", "p", 2)).with_(partition_columns=("p",))
-    [begun] = gate.ask(
-        proposal(
-            *(protocol(2, 5), swapped.to_row()),
-            read_version=-1,
-            operation=Operation(name="CREATE TABLE"),
-        )
-    )
+    [begun] = gate.ask(creating(protocol(2, 5), swapped.to_row()))
     assert begun.status == "committed"
     bounds = {"minValues": {"p": 5}, "maxValues": {"p": 5}, "nullCount": {"p": 0}}
     file = {

@@ -14,9 +14,10 @@ from tests.builders import (
     protocol,
     to_bytes,
 )
+from tests.support.tables import creating
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_messages.outcome import Outcome
-from tidegate_messages.proposal import Operation, Proposal
+from tidegate_messages.proposal import Proposal
 
 SAID: Row = {"domainMetadata": {"domain": "a", "configuration": "{}", "removed": False}}
 WITH = protocol(1, 7, writerFeatures=["domainMetadata", "appendOnly", "invariants"])
@@ -26,8 +27,7 @@ WITHOUT = protocol(1, 7, writerFeatures=["appendOnly", "invariants"])
 def gate_with(before: Row, *foreign: Row) -> Gate:
     """Return a committer whose table has a foreign version 2."""
     gate = Gate()
-    create = Operation(name="CREATE TABLE")
-    gate.ask(proposal(before, metadata(), add("old"), read_version=-1, operation=create))
+    gate.ask(creating(before, metadata(), add("old")))
     gate.ask(proposal(add("x")))
     gate.stores[ROOT].put(in_log(commit_name(2)), to_bytes([info(), *foreign]))
     return gate

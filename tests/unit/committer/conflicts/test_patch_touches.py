@@ -19,6 +19,7 @@ from tests.builders import (
 )
 from tests.support.other_engines import write
 from tests.support.outcomes import rejection_of, rules_of
+from tests.support.tables import creating
 from tidegate_committer.conflicts.metadata_patches import touches
 from tidegate_delta.definitions.definition import Definition
 from tidegate_delta.log.actions import Metadata, Protocol
@@ -47,13 +48,8 @@ def opening(partition_columns: tuple[str, ...] = (), **properties: str) -> list[
     row["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": fields})
     row["metaData"]["configuration"]["delta.columnMapping.maxColumnId"] = str(len(fields))
     return [
-        proposal(
-            # Clustering and partitioning exclude each other.
-            PARTITIONED if partition_columns else FEATURES,
-            row,
-            read_version=-1,
-            operation=Operation(name="CREATE TABLE"),
-        ),
+        # Clustering and partitioning exclude each other.
+        creating(PARTITIONED if partition_columns else FEATURES, row),
         proposal(add("a" if not partition_columns else "col-p=1/a")),
     ]
 
@@ -433,9 +429,7 @@ def test_a_patch_that_came_twice_is_committed_once(gate: Gate) -> None:
 
 def test_an_unmapped_table_takes_columns_by_their_names() -> None:
     gate = Gate()
-    gate.ask(
-        proposal(protocol(), metadata(), read_version=-1, operation=Operation(name="CREATE TABLE"))
-    )
+    gate.ask(creating(protocol(), metadata()))
     result = gate.ask(
         patch(new("t"), read_version=0),
         patch(new("u"), read_version=0),

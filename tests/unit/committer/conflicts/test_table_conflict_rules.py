@@ -9,6 +9,7 @@ from tests.builders import Gate, Row, add, info, metadata, proposal, protocol, r
 from tests.support.conflicts import rebase_state, winner
 from tests.support.feature_rows import BACKFILL, TAGGED, TRACKED, listed, named, numbered
 from tests.support.outcomes import rejection_of, rule_of
+from tests.support.tables import creating
 from tidegate_committer.conflicts.conflict_rules import (
     CONCURRENT,
     DELTA_NAMES,
@@ -218,9 +219,8 @@ def test_who_was_given_only_row_ids_was_not_appended() -> None:
 )
 def test_who_drops_what_stays_is_told_to_keep_it(kept: tuple[str, ...], remedy: str) -> None:
     gate = Gate()
-    create = Operation(name="CREATE TABLE")
     rows = (listed("appendOnly", "invariants"), metadata())
-    gate.ask(proposal(*rows, read_version=-1, operation=create))
+    gate.ask(creating(*rows))
     drop = Operation(name="DROP FEATURE")
     [result] = gate.ask(proposal(listed(*kept), read_version=0, operation=drop))
     assert rejection_of(result).rule == "feature_in_use"
@@ -285,7 +285,7 @@ def test_a_new_definition_is_judged_whole() -> None:
     """Each of these was once accepted, and delta-rs could not open the table."""
 
     def told(*rows: Row) -> str:
-        created = proposal(*rows, read_version=-1, operation=Operation(name="CREATE TABLE"))
+        created = creating(*rows)
         [outcome] = Gate().ask(created)
         return rule_of(outcome)
 
@@ -324,8 +324,7 @@ def test_a_change_of_a_definition_is_judged_by_the_one_before() -> None:
         one["metadata"] = {f"delta.columnMapping.{name}": about[name] for name in about}
     mapped["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": fields})
     gate = Gate()
-    creation = Operation(name="CREATE TABLE")
-    [made] = gate.ask(proposal(protocol(3, 7, **both), mapped, read_version=-1, operation=creation))
+    [made] = gate.ask(creating(protocol(3, 7, **both), mapped))
     assert made.status == "committed"
     by_id = {**mapped["metaData"]["configuration"], "delta.columnMapping.mode": "id"}
     [outcome] = gate.ask(proposal({"metaData": {**mapped["metaData"], "configuration": by_id}}))

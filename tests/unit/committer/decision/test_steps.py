@@ -18,6 +18,7 @@ from tests.builders import (
 )
 from tests.property.conflict_strategies import vector
 from tests.support.outcomes import rejection_of
+from tests.support.tables import creating
 from tidegate_messages.proposal import Operation, Proposal, ReadSet
 
 NAMES = ["deletionVectors"]
@@ -27,10 +28,9 @@ FEATURE = protocol(3, 7, readerFeatures=NAMES, writerFeatures=NAMES)
 @pytest.fixture
 def first_proposals() -> list[Proposal]:
     """A table of the file a, at version 1."""
-    created = Operation(name="CREATE TABLE")
     properties = metadata(enableDeletionVectors="true")
     return [
-        proposal(FEATURE, properties, read_version=-1, operation=created),
+        creating(FEATURE, properties),
         proposal(add("a")),
     ]
 

@@ -11,12 +11,13 @@ from tests import builders
 from tests.builders import ROOT, TABLE, Gate, add, create, info, proposal, remove, to_bytes
 from tests.checkpoints import put_classic
 from tests.support.outcomes import rejection_of, rule_of, rules_of
+from tests.support.tables import creating
 from tests.verbatim_proposals import stage, verbatim
 from tidegate_committer.settings import CommitterSection
 from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.commit import sha256
 from tidegate_delta.log.file_names import Version, commit_name, in_log
-from tidegate_messages.proposal import Operation, Proposal
+from tidegate_messages.proposal import Proposal
 from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward
 from tidegate_runtime.table_io.open_table import open_snapshot
 
@@ -315,7 +316,7 @@ def test_a_timestamp_of_its_own_must_be_there_and_later() -> None:
         builders.protocol(1, 7, writerFeatures=["inCommitTimestamp", "appendOnly", "invariants"]),
         builders.metadata(enableInCommitTimestamps="true"),
     )
-    gate.ask(proposal(*rows, read_version=-1, operation=Operation(name="CREATE TABLE")))
+    gate.ask(creating(*rows))
     assert rules_of(gate.ask(verbatim(gate, 1, info(txnId="w"), add("a")))) == ["no_timestamp"]
     [outcome] = gate.ask(verbatim(gate, 1, info(txnId="w", inCommitTimestamp=5), add("a")))
     assert rule_of(outcome) == "timestamp_not_later"

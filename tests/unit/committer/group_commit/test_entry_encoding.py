@@ -8,6 +8,7 @@ import pytest
 from tests import builders
 from tests.builders import NOW_MS, TABLE, Gate, add, creation, proposal, remove
 from tests.support.decisions import ORIGIN, planned, table
+from tests.support.tables import creating
 from tidegate_committer.conflicts.conflict_rules import RULES_VERSION
 from tidegate_committer.decision.machine import DecisionTerms
 from tidegate_committer.group_commit.entry_encoding import Attempt, EncodedEntry, encode
@@ -221,8 +222,7 @@ def test_our_own_name_is_written_once(told: str | None, written: str) -> None:
 def test_writers_are_told_the_row_ids_of_their_files_and_not_again() -> None:
     gate = Gate()
     tracked = builders.protocol(1, 7, writerFeatures=["domainMetadata", "rowTracking"])
-    create = Operation(name="CREATE TABLE")
-    gate.ask(proposal(tracked, builders.metadata(), read_version=-1, operation=create))
+    gate.ask(creating(tracked, builders.metadata()))
     one, two = proposal(add("a"), add("b")), proposal(add("c"))
     result = gate.ask(one, two)
     assert [outcome.assigned for outcome in result] == [

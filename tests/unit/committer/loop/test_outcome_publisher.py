@@ -24,10 +24,11 @@ from tests.builders import (
     rows_of,
     to_bytes,
 )
+from tests.support.tables import creating
 from tidegate_committer.loop.outcome_publisher import LETTER_BYTES_MAX, LETTER_HEADERS_BYTES_MAX
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_messages.outcome import Outcome
-from tidegate_messages.proposal import IdentityDemand, Operation, Proposal
+from tidegate_messages.proposal import IdentityDemand, Proposal
 from tidegate_runtime.kafka.client_protocols import Headers, Record, TopicPartition
 
 MIB = 1024 * 1024
@@ -101,9 +102,7 @@ def gate_of(features: list[str], **properties: str) -> Gate:
     readers = [name for name in features if name == "deletionVectors"]
     listed = protocol(3, 7, readerFeatures=readers, writerFeatures=features)
     made = metadata(**properties)
-    [result] = gate.ask(
-        proposal(listed, made, read_version=-1, operation=Operation(name="CREATE TABLE"))
-    )
+    [result] = gate.ask(creating(listed, made))
     assert result.status == "committed", result.rejection
     return gate
 

@@ -27,6 +27,7 @@ from tests.builders import (
 from tests.checkpoints import put_classic
 from tests.fakes.memory_store import MemoryStore
 from tests.support.row_deletes import IN_THE_LOG
+from tests.support.tables import creating
 from tests.unit.committer.floods import version_beside_a_flood
 from tests.unit.committer.held_puts import HeldPuts
 from tidegate_committer.loop.entry_put import PutResult
@@ -41,7 +42,7 @@ from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_delta.errors import OutcomeUnknown
 from tidegate_delta.log.actions import DeletionVector
 from tidegate_delta.log.file_names import Version, commit_name, in_log
-from tidegate_messages.proposal import Operation, ReadSet
+from tidegate_messages.proposal import ReadSet
 from tidegate_messages.record_headers import TRACEPARENT, compose_traceparent
 from tidegate_runtime import failpoints
 from tidegate_runtime.kafka.client_protocols import TopicPartition
@@ -348,7 +349,7 @@ def test_row_deletes_are_decided_ahead_on_the_vector_that_flies(puts: HeldPuts) 
     feature = protocol(3, 7, readerFeatures=names, writerFeatures=names)
     gate = Gate(IN_THE_LOG, puts=puts)
     table = (feature, metadata(enableDeletionVectors="true"), add("a"))
-    gate.ask(proposal(*table, read_version=-1, operation=Operation(name="CREATE TABLE")))
+    gate.ask(creating(*table))
     gate.ask(row_delete(rows_of("a", [0])))
     puts.is_holding = True
     base = inline(of_rows([0])).unique_id
@@ -374,7 +375,7 @@ def test_row_deletes_decided_ahead_are_decided_anew_after_a_lost_race(puts: Held
     feature = protocol(3, 7, readerFeatures=names, writerFeatures=names)
     gate = Gate(IN_THE_LOG, puts=puts)
     table = (feature, metadata(enableDeletionVectors="true"), add("a"))
-    gate.ask(proposal(*table, read_version=-1, operation=Operation(name="CREATE TABLE")))
+    gate.ask(creating(*table))
     puts.is_holding = True
     gate.send(row_delete(rows_of("a", [1])))
     gate.settle()

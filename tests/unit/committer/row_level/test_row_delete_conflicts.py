@@ -24,6 +24,7 @@ from tests.fakes.memory_store import MemoryStore
 from tests.support.other_engines import write
 from tests.support.outcomes import rejection_of, rules_of
 from tests.support.row_deletes import FEATURE, IN_THE_LOG, NAMES, ON, begun, gone, opening, vector
+from tests.support.tables import creating
 from tidegate_committer.store_reads import read_cache
 from tidegate_delta.deletion_vectors.descriptors import in_file, inline
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
@@ -323,11 +324,9 @@ def test_rows_that_are_not_the_files_are_refused(
 )
 def test_a_table_that_takes_no_vectors_gets_none(properties: dict[str, str], rule: str) -> None:
     gate = Gate(IN_THE_LOG)
-    create = proposal(
+    create = creating(
         protocol(3, 7, readerFeatures=NAMES, writerFeatures=[*NAMES, "appendOnly"]),
         metadata(**properties),
-        read_version=-1,
-        operation=Operation(name="CREATE TABLE"),
     )
     assert rules_of(gate.ask(create, proposal(add("a")))) == ["committed", "committed"]
     assert asked(gate, rows_of("a", [1])) == rule

@@ -20,6 +20,7 @@ from tests.builders import (
 from tests.support.other_engines import write
 from tests.support.outcomes import rejection_of, rules_of
 from tests.support.row_deletes import IN_THE_LOG, begun, gone, opening, vector
+from tests.support.tables import creating
 from tidegate_committer.intake.row_intents import SOURCES_MAX, Relocation, moved_rows
 from tidegate_committer.state.table_state import bounded
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
@@ -333,8 +334,7 @@ def test_rows_keep_their_ids_where_the_table_tracks_rows() -> None:
     }
     gate = Gate(IN_THE_LOG)
     listed = protocol(3, 7, readerFeatures=["deletionVectors"], writerFeatures=names)
-    create = Operation(name="CREATE TABLE")
-    gate.ask(proposal(listed, metadata(**on), read_version=-1, operation=create))
+    gate.ask(creating(listed, metadata(**on)))
     gate.ask(proposal(add("a"), add("b")))
     silent = compact(AB, "g", read_version=1)
     [mapping] = silent.model_dump(mode="json")["row_mapping"]

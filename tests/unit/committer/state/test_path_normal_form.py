@@ -12,6 +12,7 @@ from tests.builders import Gate, add, creation, delete, info, proposal, remove
 from tests.fakes.memory_store import MemoryStore
 from tests.support.decisions import ORIGIN, landed, planned, rules, table
 from tests.support.outcomes import rejection_of
+from tests.support.tables import creating
 from tests.verbatim_proposals import verbatim
 from tidegate_committer.group_commit.entry_encoding import Attempt, encode
 from tidegate_committer.state.log_entry import entry_of
@@ -60,7 +61,7 @@ def with_a_file_by_others(path: str) -> Gate:
     names = ["deletionVectors"]
     listed = builders.protocol(3, 7, readerFeatures=names, writerFeatures=names)
     on = builders.metadata(enableDeletionVectors="true")
-    gate.ask(proposal(listed, on, read_version=-1, operation=Operation(name="CREATE TABLE")))
+    gate.ask(creating(listed, on))
     store = gate.stores[builders.ROOT]
     assert isinstance(store, MemoryStore)
     store.files[in_log(commit_name(1))] = builders.to_bytes([info(), add(path)])
@@ -92,8 +93,7 @@ def test_no_file_joins_under_an_odd_name(path: str) -> None:
     usual, joins = canonical_path(path), proposal(add(path, **REPEATS), read_version=1)
     with_vector = proposal(less_a_row(path), read_version=1)
     table_of_it = (builders.protocol(), builders.metadata(), add(path, **REPEATS))
-    named = Operation(name="CREATE TABLE")
-    created = proposal(*table_of_it, read_version=-1, operation=named)
+    created = creating(*table_of_it)
     for gate, one in (
         (with_a_file_by_others("b"), joins),
         (with_a_file_by_others("b"), with_vector),

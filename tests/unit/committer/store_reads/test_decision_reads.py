@@ -31,6 +31,7 @@ from tests.builders import (
 )
 from tests.fakes.memory_store import MemoryStore
 from tests.support.outcomes import rejection_of
+from tests.support.tables import creating
 from tests.unit.committer.held_puts import HeldPuts
 from tests.unit.committer.held_reads import Held
 from tidegate_committer.__main__ import PUTS_MAX
@@ -40,7 +41,7 @@ from tidegate_committer.store_executor import LOST_MAX, STORES_KEPT, StoreThread
 from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_messages.outcome import Outcome
-from tidegate_messages.proposal import Operation, Proposal, ReadSet
+from tidegate_messages.proposal import Proposal, ReadSet
 from tidegate_runtime.storage.log_store import LogStore
 
 OTHER = UUID(int=0x7000_8000_0000_0000_4712)
@@ -67,7 +68,7 @@ def new_gate(held: Held) -> Gate:
 def first_proposals() -> list[Proposal]:
     """Two tables; one has a file and deletion vectors."""
     opened = [FEATURES, metadata(enableDeletionVectors="true")]
-    opening = proposal(*opened, read_version=-1, operation=Operation(name="CREATE TABLE"))
+    opening = creating(*opened)
     return [opening, create(table=OTHER, table_root=OTHER_ROOT), proposal(add("old"))]
 
 

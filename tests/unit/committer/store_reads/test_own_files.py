@@ -7,12 +7,11 @@ import pytest
 from tests.builders import ROOT, Gate, Row, add, create, metadata, proposal, protocol, remove
 from tests.fakes.memory_store import MemoryStore
 from tests.support.outcomes import rejection_of
+from tests.support.tables import creating
 from tidegate_committer.admission import tidegate_properties
 from tidegate_committer.store_reads import decision_reads
 from tidegate_messages.outcome import Outcome
-from tidegate_messages.proposal import Operation, Proposal
-
-CREATION = Operation(name="CREATE TABLE")
+from tidegate_messages.proposal import Proposal
 
 
 @pytest.fixture
@@ -82,8 +81,8 @@ def test_nothing_is_looked_at_unless_somebody_asks(gate: Gate) -> None:
 def test_a_table_may_ask_for_all_its_proposals(new_gate: Gate) -> None:
     opened = asking("true")
     outcomes = new_gate.ask(
-        proposal(*opened, add("gone", size=1), read_version=-1, operation=CREATION),
-        proposal(*opened, read_version=-1, operation=CREATION),
+        creating(*opened, add("gone", size=1)),
+        creating(*opened),
         proposal(add("gone", size=1)),
         proposal(add("a", size=1)),
     )
@@ -96,7 +95,7 @@ def test_a_table_may_ask_for_all_its_proposals(new_gate: Gate) -> None:
 
 
 def test_the_property_is_true_or_false(new_gate: Gate) -> None:
-    [outcome] = new_gate.ask(proposal(*asking("yes"), read_version=-1, operation=CREATION))
+    [outcome] = new_gate.ask(creating(*asking("yes")))
     assert rejection_of(outcome).rule == "bad_metadata"
     assert "tidegate.verifyFiles is 'yes'" in rejection_of(outcome).reason
 

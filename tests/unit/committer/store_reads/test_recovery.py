@@ -22,6 +22,7 @@ from tests.checkpoints import put_classic
 from tests.fakes.memory_store import MemoryStore
 from tests.support.decisions import considered
 from tests.support.outcomes import rejection_of, rules_of
+from tests.support.tables import creating
 from tidegate_committer.state.table_state import TableState
 from tidegate_committer.store_reads import recovery
 from tidegate_delta.errors import BrokenLog, UnsupportedFeature
@@ -238,12 +239,7 @@ def test_a_change_follows_a_backfill_through_the_whole_gate() -> None:
     gate = Gate()
     names = ["domainMetadata", "rowTracking"]
     gate.ask(
-        proposal(
-            protocol(1, 7, writerFeatures=["domainMetadata"]),
-            metadata(),
-            read_version=-1,
-            operation=Operation(name="CREATE TABLE"),
-        ),
+        creating(protocol(1, 7, writerFeatures=["domainMetadata"]), metadata()),
         proposal(add("a"), add("b")),
     )
     listed = proposal(protocol(1, 7, writerFeatures=names), read_version=1)
@@ -268,8 +264,7 @@ def test_row_tracking_goes_once_no_file_carries_row_ids() -> None:
     gate = Gate()
     names = ["appendOnly", "domainMetadata"]
     tracks = protocol(1, 7, writerFeatures=[*names, "rowTracking"])
-    creation = Operation(name="CREATE TABLE")
-    gate.ask(proposal(tracks, metadata(), read_version=-1, operation=creation), proposal(add("a")))
+    gate.ask(creating(tracks, metadata()), proposal(add("a")))
     suspended = metadata(rowTrackingSuspended="true")
     operation = Operation(name="SET TBLPROPERTIES")
     [result] = gate.ask(proposal(suspended, read_version=1, operation=operation))
@@ -294,8 +289,7 @@ def test_row_tracking_that_goes_on_goes_where_it_has_given_no_row_id() -> None:
     gate = Gate()
     names = ["appendOnly", "domainMetadata"]
     tracks = protocol(1, 7, writerFeatures=[*names, "rowTracking"])
-    creation = Operation(name="CREATE TABLE")
-    gate.ask(proposal(tracks, metadata(), read_version=-1, operation=creation), proposal(add("a")))
+    gate.ask(creating(tracks, metadata()), proposal(add("a")))
     operation = Operation(name="DROP FEATURE")
     left = protocol(1, 7, writerFeatures=names)
     [result] = gate.ask(proposal(left, read_version=1, operation=operation))
@@ -337,7 +331,7 @@ def test_timestamps_begin_after_the_time_of_the_file_before_them() -> None:
     gate = Gate()
     listed = protocol(1, 7, writerFeatures=["inCommitTimestamp"])
     rows = (listed, metadata())
-    gate.ask(proposal(*rows, read_version=-1, operation=Operation(name="CREATE TABLE")))
+    gate.ask(creating(*rows))
     store = gate.stores["memory://tables/t"]
     assert isinstance(store, MemoryStore)
     written_ms = gate.clock.now_ms() + 3_600_000

@@ -7,6 +7,7 @@ import pytest
 from tests import builders
 from tests.builders import Gate, Row, add, info, metadata, proposal, protocol, remove
 from tests.support.outcomes import rejection_of, rule_of
+from tests.support.tables import creating
 from tests.verbatim_proposals import verbatim
 from tidegate_messages.proposal import Operation
 
@@ -87,7 +88,7 @@ def test_the_mark_that_ready_bytes_leave_covers_the_row_ids_that_they_give(
 
 def test_a_mark_is_never_taken_back() -> None:
     gate, rows = Gate(), [TRACKING, metadata(enableRowTracking="true", **MATERIALISED)]
-    create = proposal(*rows, add("a"), read_version=-1, operation=Operation(name="CREATE TABLE"))
+    create = creating(*rows, add("a"))
     gate.ask(create)
     outcome = gate.ask(verbatim(gate, 1, info(txnId="w"), marked(-1)))[-1]
     assert rejection_of(outcome).rule == "row_mark_behind"
@@ -127,7 +128,7 @@ def test_rows_leave_no_table_that_only_takes_appends() -> None:
 def test_who_says_nothing_of_himself_may_write_where_versions_need_no_time_of_their_own() -> None:
     def said(rows: list[Row], *ready: Row) -> str:
         gate = Gate()
-        gate.ask(proposal(*rows, read_version=-1, operation=Operation(name="CREATE TABLE")))
+        gate.ask(creating(*rows))
         outcome = gate.ask(verbatim(gate, 1, *ready))[-1]
         return rule_of(outcome)
 
