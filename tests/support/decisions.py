@@ -4,8 +4,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from tests.builders import NOW_MS, ROOT, TABLE, Row, an_id, commit, value_of
-from tests.support.outcomes import rules_of
+from tests.builders import NOW_MS, ROOT, TABLE, Gate, Row, an_id, commit, value_of
+from tests.support.outcomes import rejection_of, rules_of
 from tidegate_committer.conflicts.conflict_rules import RULES_VERSION
 from tidegate_committer.decision.machine import (
     BatchPlan,
@@ -26,6 +26,7 @@ from tidegate_committer.policy import Policy
 from tidegate_committer.state.log_entry import entry_of
 from tidegate_committer.state.table_state import TableState
 from tidegate_delta.log.commit import Commit, sha256
+from tidegate_messages.outcome import Rejection
 from tidegate_messages.proposal import Proposal
 
 ORIGIN = EntryWriter(an_id(), "c/t/0", "tidegate/t/0", "Tidegate")
@@ -38,6 +39,13 @@ def table(*versions: list[Row]) -> TableState:
     for version, rows in enumerate(versions):
         state = evolve(state, VersionLanded(entry_of(commit(version, *rows), "0" * 64, 1)))
     return replace(state, rules=RULES_VERSION)
+
+
+def state_of(gate: Gate) -> TableState:
+    """Return what a committer knows of its table."""
+    state = gate.table_committer().cache.state
+    assert state is not None
+    return state
 
 
 def considered(one: Proposal, offset: int = 0) -> Candidate:
@@ -56,6 +64,18 @@ def planned(state: TableState, *proposals: Proposal, terms: DecisionTerms = TERM
 def rules(decided: BatchPlan) -> list[str]:
     """Return the rule that each verdict of a batch rejects by, or its status."""
     return rules_of(decided.verdicts)
+
+
+def refusal_of(state: TableState, one: Proposal) -> Rejection | None:
+    """Return why a proposal is refused; None where it is not."""
+    [verdict] = planned(state, one).verdicts
+    return verdict.rejection
+
+
+def refused(state: TableState, one: Proposal) -> Rejection:
+    """Return why a proposal is refused; fail where it is not."""
+    [verdict] = planned(state, one).verdicts
+    return rejection_of(verdict)
 
 
 def encoded_of(state: TableState, *proposals: Proposal) -> EncodedEntry:

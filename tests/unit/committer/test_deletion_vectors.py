@@ -19,6 +19,8 @@ from tests.builders import (
     to_bytes,
 )
 from tests.fakes.memory_store import MemoryStore
+from tests.support.decisions import state_of
+from tests.support.other_engines import write
 from tests.support.outcomes import rejection_of, rule_of, rules_of
 from tests.support.tables import creating
 from tidegate_committer.store_reads import recovery
@@ -37,13 +39,6 @@ FEATURE = protocol(3, 7, readerFeatures=NAMES, writerFeatures=NAMES)
 def vector(name: str = "x", **changed: Any) -> Row:
     body = {"storageType": "u", "pathOrInlineDv": name, "offset": 1, "sizeInBytes": 34}
     return {**body, "cardinality": 1, **changed}
-
-
-def write(gate: Gate, version: int, *rows: Row) -> None:
-    """Write a version as another engine."""
-    store = gate.stores[ROOT]
-    assert isinstance(store, MemoryStore)
-    store.files[in_log(commit_name(version))] = to_bytes([info("DELETE"), *rows])
 
 
 @pytest.fixture
@@ -131,9 +126,7 @@ def test_rows_are_deleted_by_a_vector_and_the_vector_by_another(gate: Gate) -> N
         read_version=3,
     )
     assert second.status == "committed"
-    state = gate.table_committer().cache.state
-    assert state is not None
-    assert state.files["a"] == f"u{'0' * 19}1@1:{other['sizeInBytes']}:2"
+    assert state_of(gate).files["a"] == f"u{'0' * 19}1@1:{other['sizeInBytes']}:2"
 
 
 def test_a_vector_is_read_before_it_is_believed(gate: Gate) -> None:
@@ -173,9 +166,7 @@ def test_a_vector_is_added_only_to_a_file_that_leaves_with_the_one_it_has(gate: 
 
 def test_a_file_may_lose_its_vector(gate: Gate) -> None:
     assert ask(gate, remove("b", deletionVector=vector()), add("b")).status == "committed"
-    state = gate.table_committer().cache.state
-    assert state is not None
-    assert state.files["b"] is None
+    assert state_of(gate).files["b"] is None
 
 
 @pytest.mark.parametrize(
@@ -213,8 +204,7 @@ def test_no_vector_is_added_to_a_table_without_the_property() -> None:
 
 def test_whoever_begins_anew_remembers_the_vectors(gate: Gate) -> None:
     ask(gate, add("c"))
-    state = gate.table_committer().cache.state
-    assert state is not None
+    state = state_of(gate)
     assert dict(state.files) == {"a": None, "b": "ux@1:34:1", "c": None}
     assert dict(recovery.load(gate.stores[ROOT], TABLE, 10).files) == dict(state.files)
 

@@ -17,12 +17,11 @@ from tests.builders import (
     row_delete,
     rows_of,
 )
-from tests.support.decisions import planned, rules, table
+from tests.support.decisions import planned, refusal_of, refused, rules, table
 from tests.support.feature_rows import listed, named
 from tests.support.outcomes import rules_of
 from tests.support.tables import creating
 from tidegate_committer.state.table_state import TableState
-from tidegate_messages.outcome import Rejection
 from tidegate_messages.proposal import Operation, Proposal
 
 MAPPING: Final = "delta.columnMapping"
@@ -51,13 +50,8 @@ def fed(*files: str, of: Row = FEED) -> TableState:
     return table([info(), features, meta], [info(), *map(add, files)])
 
 
-def refused(state: TableState, one: Proposal) -> Rejection | None:
-    [verdict] = planned(state, one).verdicts
-    return verdict.rejection
-
-
 def rule(state: TableState, *rows: Row, **told: Any) -> str | None:
-    wrong = refused(state, proposal(*rows, read_version=1, **told))
+    wrong = refusal_of(state, proposal(*rows, read_version=1, **told))
     return wrong.rule if wrong else None
 
 
@@ -83,11 +77,10 @@ def test_what_readers_can_derive_needs_no_change_files(rows: tuple[Row, ...]) ->
 def test_a_rewrite_without_change_files_is_refused(operation: str) -> None:
     rewrites = named(operation, remove("a"), add("b"), read_version=1)
     wrong = refused(fed("a"), rewrites)
-    assert wrong is not None
     assert (wrong.rule, wrong.field, wrong.advice) == ("change_files_missing", "actions.cdc", "fix")
     assert "write the rows that changed into change files" in wrong.reason
     plain = table([info(), protocol(), metadata()], [info(), add("a")])
-    assert refused(plain, rewrites) is None
+    assert refusal_of(plain, rewrites) is None
 
 
 def test_a_rewrite_with_change_files_is_not() -> None:
@@ -135,7 +128,6 @@ def test_every_partition_that_changes_has_a_change_file() -> None:
     state = fed("p=1/a", "p=2/b", of=PARTITIONED)
     rewrite = (remove("p=1/a"), add("p=1/c"), remove("p=2/b"), add("p=2/d"))
     wrong = refused(state, proposal(*rewrite, cdc("p=1/x"), read_version=1))
-    assert wrong is not None
     assert (wrong.rule, wrong.path) == ("change_files_missing", "p=2/d")
     assert rule(state, *rewrite, cdc("p=1/x"), cdc("p=2/x")) is None
     merge = {"operation": Operation(name="MERGE")}
@@ -237,7 +229,6 @@ def test_explicit_changes_share_no_entry_with_others(
 def test_who_only_deletes_rows_needs_no_change_files_and_joins_nobody_who_has_some() -> None:
     deletes = row_delete(rows_of("b", [1]), read_version=1)
     wrong = refused(fed("a", "b"), deletes.model_copy(update={"cdc_mode": "none"}))
-    assert wrong is not None
     assert wrong.rule == "wrong_cdc_mode"
 
 

@@ -20,7 +20,16 @@ from tests.builders import (
     remove,
     rows_of,
 )
-from tests.support.decisions import bodies, landed, planned, rules, table, written
+from tests.support.decisions import (
+    bodies,
+    landed,
+    planned,
+    refusal_of,
+    refused,
+    rules,
+    table,
+    written,
+)
 from tests.support.feature_rows import TAGGED, listed
 from tests.support.outcomes import rules_of
 from tests.support.tables import creating
@@ -31,7 +40,6 @@ from tidegate_committer.state.log_entry import entry_of
 from tidegate_committer.state.table_state import TableState
 from tidegate_committer.store_reads import recovery
 from tidegate_messages.commit_provenance import Accepted
-from tidegate_messages.outcome import Rejection
 from tidegate_messages.proposal import IdentityBlock, IdentityUsage, Operation, Proposal
 
 PROTOCOL = listed("identityColumns", "appendOnly")
@@ -81,13 +89,8 @@ def mark_of(state: TableState) -> int | None:
     return state.table_definition.numbered["id"].mark
 
 
-def refused(state: TableState, one: Proposal) -> Rejection | None:
-    [verdict] = planned(state, one).verdicts
-    return verdict.rejection
-
-
 def rule(state: TableState, one: Proposal) -> str | None:
-    wrong = refused(state, one)
+    wrong = refusal_of(state, one)
     return wrong.rule if wrong else None
 
 
@@ -148,7 +151,6 @@ def test_values_go_in_the_direction_of_the_step() -> None:
 
 def test_values_are_those_of_the_column() -> None:
     wrong = refused(of(step=5), claim("a", 1, 12))
-    assert wrong is not None
     assert (wrong.rule, wrong.field) == ("malformed", "identity_usage[0].high")
     other = proposal(ids("a", 1, 2), identity_usage=[used(1, 2), used(1, 2, column="x")])
     assert rule(of(), other) == "no_identity_column"
@@ -223,7 +225,7 @@ def test_each_of_several_columns_is_asked_for_itself() -> None:
         meta["metaData"]["schemaString"] = json.dumps(schema)
         state = table([info(), PROTOCOL, meta])
         assert rule(state, proposal(add("a"))) == "identity_values_not_told"
-        wrong = refused(state, proposal(add("a"), identity_usage=[used(11, 12)]))
+        wrong = refusal_of(state, proposal(add("a"), identity_usage=[used(11, 12)]))
         assert (result is None and wrong is None) or (
             wrong and f"{result!r} has new" in wrong.reason
         )
@@ -280,7 +282,6 @@ def test_a_lease_gives_values_that_are_nobody_elses() -> None:
     assert mark_of(state) == 120
     for low, high in ((60, 61), (50, 50), (11, 110)):
         taken = refused(state, claim("c", low, high, lease.proposal_id))
-        assert taken is not None
         assert taken.rule == "identity_values_taken"
         assert str(lease.proposal_id) in taken.reason
     assert rule(state, claim("c", 61, 70, lease.proposal_id)) is None
@@ -352,7 +353,6 @@ def test_a_lease_of_one_column_is_none_of_another() -> None:
     state = landed(state, lease)
     result = [used(20, 21, lease.proposal_id, column="other"), used(11, 12)]
     wrong = refused(state, proposal(add("a"), identity_usage=result))
-    assert wrong is not None
     assert wrong.rule == "outside_identity_lease"
 
 

@@ -8,6 +8,7 @@ from prometheus_client import REGISTRY
 from tests import builders
 from tests.builders import TABLE, Gate, add, info, metadata, proposal, to_bytes
 from tests.fakes.memory_store import MemoryStore
+from tests.support.decisions import state_of
 from tests.support.outcomes import rules_of
 from tests.support.tables import creating
 from tests.unit.committer.held_puts import HeldPuts
@@ -159,8 +160,7 @@ def test_delta_spark_through_the_gate_is_a_writer_like_others() -> None:
     assert result.status == "committed"
     assert SPARK in gate.entries(BUCKET)[-1][0]["commitInfo"]["engineInfo"]
     assert (status(gate), warned(gate)) == ("open", before)
-    state = gate.table_committer().cache.state
-    assert state is not None
+    state = state_of(gate)
     own = replace(state.entries[result.version or 0], by_delta_spark=True)  # as a restart reads it
     assert not is_unsafe(own, gate.tables()[TABLE])
     assert is_unsafe(replace(own, provenance=None), gate.tables()[TABLE])

@@ -2,17 +2,10 @@ from typing import Any
 
 import pytest
 
-from tests.builders import Row, add, delete, metadata, proposal, remove, value_of
-from tidegate_committer.intake.candidate import Candidate
-from tidegate_committer.intake.proposal_reader import read_record
-from tidegate_committer.policy import Level, Policy
+from tests.builders import Row, add, delete, metadata, proposal, remove
+from tests.support.decisions import considered
+from tidegate_committer.policy import Level
 from tidegate_messages.proposal import Operation, Proposal, ReadSet
-
-
-def considered(one: Proposal) -> Candidate:
-    candidate = read_record(value_of(one), 0, Policy())
-    assert isinstance(candidate, Candidate)
-    return candidate
 
 
 def test_an_append_that_read_nothing_is_blind() -> None:

@@ -17,6 +17,7 @@ from tests.builders import (
     row_delete,
     rows_of,
 )
+from tests.support.decisions import state_of
 from tests.support.other_engines import write
 from tests.support.outcomes import rejection_of, rules_of
 from tests.support.row_deletes import IN_THE_LOG, begun, gone, opening, vector
@@ -347,8 +348,7 @@ def test_moves_are_kept_up_to_a_bound(gate: Gate, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("tidegate_committer.state.table_state.MOVES_MAX", 2)
     gate.ask(compact(AB, "g", read_version=1))
     gate.ask(compact({"wide": 200_000}, "h", read_version=2))
-    state = gate.table_committer().cache.state
-    assert state is not None
+    state = state_of(gate)
     assert [len(state.entries[version].moved) for version in (2, 3)] == [0, 1]
     assert bounded(state) is state
     late = row_delete(rows_of("a", [1]), read_version=1)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests import builders
 from tests.builders import Gate, add, creation, delete, info, proposal, remove
 from tests.fakes.memory_store import MemoryStore
-from tests.support.decisions import ORIGIN, landed, planned, rules, table
+from tests.support.decisions import ORIGIN, landed, planned, rules, state_of, table
 from tests.support.outcomes import rejection_of
 from tests.support.tables import creating
 from tests.verbatim_proposals import verbatim
@@ -147,8 +147,7 @@ def test_what_is_remembered_of_spellings_is_what_the_log_says() -> None:
     once = list({canonical_path(path): path for path in paths}.values())
     gate.ask(builders.create(), *map(proposal, map(add, once)))
     gate.ask(delete("plain", "a%20b", read_version=len(gate.entries()) - 1))
-    kept = gate.table_committer().cache.state
-    assert kept is not None
+    kept = state_of(gate)
     read = recovery.load(gate.stores[builders.ROOT], builders.TABLE, 10)
     assert dict(read.spelt) == dict(kept.spelt)
     assert kept.spelt

@@ -24,6 +24,7 @@ from tests.builders import (
     to_bytes,
 )
 from tests.fakes.memory_store import MemoryStore
+from tests.support.decisions import state_of
 from tests.support.outcomes import rejection_of, rules_of
 from tests.unit.committer.held_puts import HeldPuts
 from tests.unit.committer.held_reads import Held
@@ -230,8 +231,7 @@ def test_an_audit_reads_so_many_versions_and_is_counted(gate: Gate) -> None:
 
 
 def test_every_version_of_the_window_has_its_turn(gate: Gate) -> None:
-    state = gate.table_committer().cache.state
-    assert state is not None
+    state = state_of(gate)
     seen: list[int] = []
     audit = Audit(0.0)
     for _ in range(4):
@@ -243,8 +243,7 @@ def test_every_version_of_the_window_has_its_turn(gate: Gate) -> None:
 
 
 def test_an_answer_that_takes_its_time_keeps_nobody_waiting(gate: Gate) -> None:
-    state = gate.table_committer().cache.state
-    assert state is not None
+    state = state_of(gate)
     pending: Future[object] = Future()
     audit = Audit(0.0)
     audit.begin(gate.stores[ROOT], state, 3, Pending(pending))

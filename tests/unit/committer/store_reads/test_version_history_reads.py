@@ -6,6 +6,7 @@ import pytest
 
 from tests.builders import ROOT, Gate, add, create, proposal, remove
 from tests.fakes.memory_store import MemoryStore
+from tests.support.decisions import state_of
 from tests.support.outcomes import rejection_of, rules_of
 from tests.unit.committer.held_reads import Held
 from tidegate_committer.loop import table_cache
@@ -82,9 +83,7 @@ def stale(name: str, read_version: int = 2) -> Proposal:
 
 def remembered(gate: Gate) -> int:
     """Return how many versions the table's state holds."""
-    state = gate.table_committer().cache.state
-    assert state is not None
-    return len(state.entries)
+    return len(state_of(gate).entries)
 
 
 def statuses(gate: Gate, *proposals: Proposal) -> list[str]:
