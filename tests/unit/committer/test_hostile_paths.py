@@ -7,17 +7,7 @@ from urllib.parse import unquote
 import pytest
 
 from tests import builders
-from tests.builders import (
-    Gate,
-    Row,
-    add,
-    info,
-    metadata,
-    proposal,
-    protocol,
-    remove,
-    rows_of,
-)
+from tests.builders import Gate, Row, add, info, metadata, proposal, protocol, remove, rows_of
 from tests.support.outcomes import rejection_of, rule_of, rules_of
 from tests.support.tables import creating
 from tests.unit.committer.hostile_paths import CONTROLS, PATHS, SLASHES, STAYS, UPS
@@ -84,10 +74,7 @@ def test_no_path_of_the_corpus_is_taken_wherever_it_stands(propose: object) -> N
     assert callable(propose)
     section = CommitterSection(roots=("memory://tables",), refusals_burst=10_000)
     gate = Gate(section)
-    gate.ask(
-        creating(*TABLE),
-        proposal(add("old")),
-    )
+    gate.ask(creating(*TABLE), proposal(add("old")))
     for start in range(0, len(PATHS), AT_ONCE):
         paths = PATHS[start : start + AT_ONCE]
         sent = [propose(path) for path in paths]

@@ -19,11 +19,6 @@ OTHER_ROOT = "memory://others/t2"
 
 
 @pytest.fixture
-def held() -> Held:
-    return Held()
-
-
-@pytest.fixture
 def new_gate(held: Held) -> Gate:
     section = CommitterSection(roots=("memory://tables", "memory://others"), audit_s=1e9)
     return Gate(section, loads=held)

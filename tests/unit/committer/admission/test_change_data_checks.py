@@ -145,10 +145,7 @@ def test_rows_deleted_by_vectors_beside_change_files_have_one_of_their_partition
     features = listed("changeDataFeed", reader=("deletionVectors",))
     meta = metadata(["p"], enableChangeDataFeed="true", enableDeletionVectors="true")
     gate = Gate()
-    gate.ask(
-        creating(features, meta),
-        proposal(add("p=1/a")),
-    )
+    gate.ask(creating(features, meta), proposal(add("p=1/a")))
 
     def deleting(*changes: Row) -> Proposal:
         return proposal(*changes, dv_intents=(rows_of("p=1/a", [1]),), read_version=1)

@@ -255,10 +255,7 @@ def test_bounds_of_a_variant_are_for_shredded_ones() -> None:
         ("allowColumnDefaults", {**column("y"), "metadata": {"CURRENT_DEFAULT": "x"}}),
         ("allowColumnDefaults", {**column("y"), "metadata": {"CURRENT_DEFAULT": 1}}),
         ("invariants", column("y", invariants="x > 0")),
-        (
-            "identityColumns",
-            column("y", "string", **NUMBERS),
-        ),
+        ("identityColumns", column("y", "string", **NUMBERS)),
     ],
 )
 def test_a_column_that_no_writer_could_fill_is_refused(feature: str, field: Row) -> None:

@@ -247,10 +247,7 @@ def test_images_of_updated_rows_have_the_values_they_had() -> None:
     meta = numbered()
     meta["metaData"]["configuration"] = {"delta.enableDeletionVectors": "true"}
     gate = Gate()
-    gate.ask(
-        creating(features, meta),
-        claim("z", 1, 10),
-    )
+    gate.ask(creating(features, meta), claim("z", 1, 10))
     update: dict[str, Any] = {"dv_intents": (rows_of("z", [1], op="update"),), "read_version": 1}
     result = gate.ask(proposal(ids("a", 3, 11), **update), proposal(ids("b", 3, 9), **update))
     assert rules_of(result) == [*("identity_values_not_told", "committed")]
@@ -391,10 +388,7 @@ def test_a_lease_is_in_the_log() -> None:
     gate.restart()
     gate.settle()
     result = [gate.ask(claim("b", low, low + 5, lease.proposal_id))[0] for low in (9, 10)]
-    assert rules_of(result) == [
-        "identity_values_taken",
-        "committed",
-    ]
+    assert rules_of(result) == ["identity_values_taken", "committed"]
     assert result[1].assigned == {}
     store = gate.stores[ROOT]
     fresh = recovery.load(store, TABLE, 1_000)

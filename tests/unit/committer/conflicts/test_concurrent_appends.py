@@ -225,10 +225,7 @@ def test_partitions_are_asked_by_both_names_where_a_partition_column_has_swapped
     [begun] = gate.ask(creating(protocol(2, 5), swapped.to_row()))
     assert begun.status == "committed"
     bounds = {"minValues": {"p": 5}, "maxValues": {"p": 5}, "nullCount": {"p": 0}}
-    file = {
-        "partitionValues": {"v": "1"},
-        "stats": json.dumps({"numRecords": 10, **bounds}),
-    }
+    file = {"partitionValues": {"v": "1"}, "stats": json.dumps({"numRecords": 10, **bounds})}
     gate.ask(proposal(add("old", **file)))
     assert rule(gate, proposal(add("new", **file), read_version=1)) == "committed"
     gone = remove("old", partitionValues={"v": "1"})

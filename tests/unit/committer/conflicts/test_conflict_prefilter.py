@@ -106,12 +106,10 @@ MEETINGS = {
     "a file that was read": Meeting(reading(add("p=1/b"), files=("p=1/a",)), [remove("p=1/a")]),
     "a file that both remove": Meeting(reading(remove("p=1/a")), [remove("p=1/a")]),
     "a file that is gone, of which rows are deleted": Meeting(
-        row_delete(rows_of("p=1/a", [1]), reads=ReadSet(delete_insensitive=True)),
-        [remove("p=1/a")],
+        row_delete(rows_of("p=1/a", [1]), reads=ReadSet(delete_insensitive=True)), [remove("p=1/a")]
     ),
     "rows that moved": Meeting(
-        compact({"p=1/a": 10}, "p=1/g"),
-        [remove("p=1/a"), add("p=1/a", deletionVector=vector(1))],
+        compact({"p=1/a": 10}, "p=1/g"), [remove("p=1/a"), add("p=1/a", deletionVector=vector(1))]
     ),
     "a file that joins the whole table": Meeting(
         reading(add("p=1/b"), whole_table=True), [add("p=1/a")]
@@ -129,8 +127,7 @@ MEETINGS = {
         reading(add("p=1/b"), whole_table=True), [add("p=1/a")], level="WriteSerializable"
     ),
     "a partition that is none": Meeting(
-        reading(add("p=1/b"), predicates=(P_IS_1,)),
-        [add("p=1/a", partitionValues={"p": "one"})],
+        reading(add("p=1/b"), predicates=(P_IS_1,)), [add("p=1/a", partitionValues={"p": "one"})]
     ),
 }
 

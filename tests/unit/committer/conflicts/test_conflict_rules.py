@@ -253,8 +253,7 @@ def test_a_partition_value_that_is_none_is_told_before_one_that_matches() -> Non
 def test_a_partition_value_that_is_none_is_told_of_a_file_that_statistics_rule_out() -> None:
     both: Predicate = {"op": "and", "args": [{**P1, "column": ["q"]}, {**P1}]}
     one = proposal(
-        remove("p=1/a", partitionValues={"p": "1", "q": "1"}),
-        reads=ReadSet(predicates=(both,)),
+        remove("p=1/a", partitionValues={"p": "1", "q": "1"}), reads=ReadSet(predicates=(both,))
     )
     odd, empty = (add("b", partitionValues={"p": "2", "q": text}) for text in ("x", ""))
     conflict = found(one, with_full_adds(1, info(), odd), partitioned_by=["p", "q"])

@@ -290,9 +290,7 @@ def test_who_was_behind_a_harmless_patch_commits(change: Row) -> None:
     gate = begun(logRetentionDuration="interval 9 days")
     intent = rows_of("a", [1])
     result = gate.ask(
-        patch(change),
-        proposal(add("b"), read_version=1),
-        row_delete(intent, read_version=1),
+        patch(change), proposal(add("b"), read_version=1), row_delete(intent, read_version=1)
     )
     assert rules_of(result) == ["committed"] * 3
 
@@ -367,9 +365,7 @@ def test_who_was_behind_another_type_of_a_partition_column_conflicts() -> None:
     assert "the partition column 'p'" in rejection_of(result[1]).reason
 
 
-def test_a_patch_is_carried_over_another_name_and_not_over_another_partitioning(
-    gate: Gate,
-) -> None:
+def test_a_patch_is_carried_over_another_name_and_not_over_another_partitioning(gate: Gate) -> None:
     body = written(gate).to_row()["metaData"]
     assert isinstance(body, dict)
     write(gate, 2, {"metaData": {**body, "name": "other"}})

@@ -20,26 +20,11 @@ from tests.builders import (
     proposal,
     protocol,
 )
-from tests.support.decisions import (
-    ORIGIN,
-    encoded_of,
-    landed,
-    planned,
-    rules,
-    table,
-)
+from tests.support.decisions import ORIGIN, encoded_of, landed, planned, rules, table
 from tests.support.outcomes import rejection_of
 from tidegate_committer.conflicts.conflict_rules import RULES_VERSION
-from tidegate_committer.decision.machine import (
-    BatchPlan,
-    DecisionTerms,
-    VersionLanded,
-    evolve,
-)
-from tidegate_committer.group_commit.entry_encoding import (
-    Attempt,
-    encode,
-)
+from tidegate_committer.decision.machine import BatchPlan, DecisionTerms, VersionLanded, evolve
+from tidegate_committer.group_commit.entry_encoding import Attempt, encode
 from tidegate_committer.state.log_entry import entry_of
 from tidegate_committer.state.table_state import TableState
 from tidegate_delta.log.commit import Commit
@@ -170,10 +155,7 @@ def test_a_conflict_names_the_proposal_that_moved_the_application_or_wrote_the_d
     after = landed(state, *winners)
     result = Commit.decode(2, encoded_of(state, *winners).content)
     assert entry_of(result, after.entries[2].sha256, after.entries[2].size) == after.entries[2]
-    for reads, first in (
-        (ReadSet(app_ids=("stream",)), moved),
-        (ReadSet(domains=("d",)), wrote),
-    ):
+    for reads, first in ((ReadSet(app_ids=("stream",)), moved), (ReadSet(domains=("d",)), wrote)):
         [verdict] = planned(after, proposal(add("x"), read_version=1, reads=reads)).verdicts
         assert verdict.rejection is not None
         assert verdict.rejection.winner_proposal_id == str(first.proposal_id)

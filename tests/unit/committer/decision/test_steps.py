@@ -29,10 +29,7 @@ FEATURE = protocol(3, 7, readerFeatures=NAMES, writerFeatures=NAMES)
 def first_proposals() -> list[Proposal]:
     """A table of the file a, at version 1."""
     properties = metadata(enableDeletionVectors="true")
-    return [
-        creating(FEATURE, properties),
-        proposal(add("a")),
-    ]
+    return [creating(FEATURE, properties), proposal(add("a"))]
 
 
 def revision() -> Proposal:

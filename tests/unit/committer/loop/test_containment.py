@@ -191,10 +191,7 @@ def test_a_table_that_cannot_be_registered_for_such_a_reason_is_denied(gate: Gat
 @pytest.mark.parametrize("is_in_headers", [True, False])
 def test_a_record_over_which_we_fail_becomes_a_dead_letter(gate: Gate, is_in_headers: bool) -> None:
     one = proposal(add("a"))
-    named = (
-        ("proposal_id", str(one.proposal_id).encode()),
-        ("table", str(one.table).encode()),
-    )
+    named = (("proposal_id", str(one.proposal_id).encode()), ("table", str(one.table).encode()))
     with mock.patch.object(workers, "read_record", fail):
         gate.send(one, headers=named if is_in_headers else ())
         gate.settle()

@@ -118,11 +118,7 @@ def test_nothing_is_kept_of_a_table_that_was_dropped(gate: Gate) -> None:
     gate.clock.boot += 1e9
     gate.settle()
     scheduler = worker.tables.scheduler
-    assert TABLE not in (
-        *worker.schedule.audits,
-        *worker.schedule.probes,
-        *worker.publisher.tables,
-    )
+    assert TABLE not in (*worker.schedule.audits, *worker.schedule.probes, *worker.publisher.tables)
     assert not any((scheduler.due, scheduler.later, scheduler.put_off, scheduler.unread))
 
 

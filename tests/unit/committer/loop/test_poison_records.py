@@ -136,10 +136,7 @@ def test_a_second_poison_has_three_deaths_of_its_own(gate: Gate, deadly: dict[st
 @pytest.mark.parametrize("has_headers", [True, False])
 def test_a_record_whose_refusal_kills_too_is_set_aside(gate: Gate, *, has_headers: bool) -> None:
     poison, later = proposal(add("p")), proposal(add("a"))
-    named = (
-        ("proposal_id", str(poison.proposal_id).encode()),
-        ("table", str(TABLE).encode()),
-    )
+    named = (("proposal_id", str(poison.proposal_id).encode()), ("table", str(TABLE).encode()))
     headers = named if has_headers else ()
     value = encode(poison)
     gate.send(poison, headers=headers)

@@ -88,11 +88,7 @@ def test_proposals_that_come_while_a_put_flies_share_the_next_entry(
     gate.settle()
     puts.land()
     gate.settle()
-    assert told(gate) == [
-        (first.proposal_id, 1),
-        (second.proposal_id, 2),
-        (third.proposal_id, 2),
-    ]
+    assert told(gate) == [(first.proposal_id, 1), (second.proposal_id, 2), (third.proposal_id, 2)]
 
 
 def test_nobody_is_told_before_the_put_has_landed(gate: Gate, puts: HeldPuts) -> None:

@@ -6,16 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.builders import (
-    ROOT,
-    TABLE,
-    Gate,
-    add,
-    create,
-    creation,
-    proposal,
-    table_in_memory,
-)
+from tests.builders import ROOT, TABLE, Gate, add, create, creation, proposal, table_in_memory
 from tests.support.outcomes import rejection_of, rules_of
 from tidegate_committer.loop.registrar import Registrar
 from tidegate_committer.loop.served_tables import STALE_S, ServedTables
@@ -235,9 +226,7 @@ def test_who_finds_the_table_registered_elsewhere_after_creating_it_leaves_it() 
     gate = gate_of()
     gate.settle()
     real = Registrar._claim
-    with (
-        mock.patch.object(Registrar, "_claim", autospec=True) as claim,
-    ):
+    with mock.patch.object(Registrar, "_claim", autospec=True) as claim:
 
         def late(self: Registrar, table_committer: Any) -> Any:
             tell(gate, registered(gate, AWAY))

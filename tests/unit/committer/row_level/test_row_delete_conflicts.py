@@ -179,9 +179,7 @@ def test_a_row_is_updated_once(gate: Gate, alone: bool) -> None:
     assert "row 2" in rejection_of(result[1]).reason
 
 
-def test_who_deleted_rows_of_a_file_is_named_where_nobody_else_of_the_entry_did(
-    gate: Gate,
-) -> None:
+def test_who_deleted_rows_of_a_file_is_named_where_nobody_else_of_the_entry_did(gate: Gate) -> None:
     first, second, third = (
         row_delete(rows_of("a", [1]), rows_of("b", [1]), read_version=1),
         row_delete(rows_of("a", [2]), read_version=1),

@@ -77,9 +77,7 @@ def test_paths_are_cut_a_few_at_a_time_and_none_is_lost(monkeypatch: pytest.Monk
     assert sorted(path for block in blocks for path, _ in block.items()) == sorted(PATHS)
 
 
-def test_more_text_than_an_offset_reaches_is_cut_in_pieces(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_more_text_than_an_offset_reaches_is_cut_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_files, "TEXT_MAX", 10)
     column = pa.chunked_array([[path] for path in PATHS])
     assert [len(window) for window in live_files._windows(column, 200)] == [1] * len(PATHS)

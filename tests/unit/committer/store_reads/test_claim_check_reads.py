@@ -125,10 +125,7 @@ def test_a_deletion_vector_that_is_no_file_of_the_table_is_refused(
     ODDITIES[what](roots / "t" / name)
     new: Row = add("old", deletionVector={**VECTOR, "cardinality": 1}, stats=WIDE)
     reads = ReadSet(files=("old",))
-    first, second = gate.ask(
-        of_t(roots, remove("old"), new, reads=reads),
-        of_t(roots, add("b")),
-    )
+    first, second = gate.ask(of_t(roots, remove("old"), new, reads=reads), of_t(roots, add("b")))
     assert (first.status, rejection_of(first).rule) == ("rejected", "vector_unreadable")
     assert name in rejection_of(first).reason
     assert second.status == "committed"

@@ -55,11 +55,6 @@ FEATURES = protocol(3, 7, readerFeatures=NAMES[:1], writerFeatures=NAMES)
 
 
 @pytest.fixture
-def held() -> Held:
-    return Held()
-
-
-@pytest.fixture
 def new_gate(held: Held) -> Gate:
     return Gate(SECTION, reads=held)
 
@@ -128,13 +123,7 @@ def who_begins_timestamps(gate: Gate) -> Proposal:
 
 @pytest.mark.parametrize(
     "made",
-    [
-        with_a_claim,
-        who_has_seen_more,
-        who_loses_a_race,
-        who_brings_a_vector,
-        who_begins_timestamps,
-    ],
+    [with_a_claim, who_has_seen_more, who_loses_a_race, who_brings_a_vector, who_begins_timestamps],
 )
 def test_a_store_that_hangs_for_one_table_lets_the_others_commit_on(
     gate: Gate, held: Held, made: Callable[[Gate], Proposal]

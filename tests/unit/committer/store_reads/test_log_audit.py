@@ -78,11 +78,6 @@ def wait(gate: Gate, seconds: float) -> None:
     gate.loop.step()
 
 
-@pytest.fixture
-def held() -> Held:
-    return Held()
-
-
 def opening() -> list[Proposal]:
     """Return the proposals of a table with the versions 0 to 5."""
     return [create(), *(proposal(add(f"f{number}"), read_version=number) for number in range(5))]

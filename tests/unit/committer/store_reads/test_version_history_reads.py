@@ -46,11 +46,6 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def held() -> Held:
-    return Held()
-
-
-@pytest.fixture
 def new_gate(few: None, held: Held) -> Gate:
     """A committer that keeps five versions of a table in memory."""
     return Gate(SECTION, stores={ROOT: Counting(ROOT)}, reads=held)
