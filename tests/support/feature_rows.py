@@ -1,4 +1,4 @@
-"""Log rows and operations of table features: row tracking and identity columns."""
+"""Log rows and operations of table features: row tracking, identity columns and column mapping."""
 
 import json
 from typing import Any
@@ -32,3 +32,12 @@ def numbered(mark: int | None, **changed: Any) -> Row:
     field = {"name": "x", "type": "long", "nullable": True, "metadata": own}
     text = json.dumps({"type": "struct", "fields": [field]})
     return {"metaData": {**metadata()["metaData"], "schemaString": text, **changed}}
+
+
+def mapped(row: Row, *physical_names: str) -> Row:
+    """Return metaData whose columns have the ids 1, 2, … and these names in files and the log."""
+    columns = json.loads(row["metaData"]["schemaString"])
+    for number, (column, name) in enumerate(zip(columns["fields"], physical_names, strict=True), 1):
+        about = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": name}
+        column["metadata"] = about
+    return {"metaData": {**row["metaData"], "schemaString": json.dumps(columns)}}

@@ -240,6 +240,7 @@ FIELDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("rows_out_of_range", {"dv_intents": [builders.rows_of("old", [10])]}),
     ("vector_unreadable", {"dv_intents": [builders.rows_of("old", [1], rows=vector("u"))]}),
     ("too_large", {"operation": {"name": "W" * 200}}),
+    ("too_large", {"user_metadata": "x" * (1024 * 1024)}),
     ("too_large", {"app_txn": {"app_id": "a" * 2_000, "version": 1}}),
     ("duplicate_action", {"app_txn": {"app_id": "tidegate/t/0", "version": 1}}),
     ("bad_predicate", {"reads": {"predicates": [{}]}}),
@@ -431,11 +432,6 @@ def test_ready_bytes_lie_where_they_are_staged_and_nowhere_else(gate: Gate, path
     claim = {"path": path, "size": 1, "sha256": "0" * 64}
     one = proposal(kind="verbatim", exact_version=5, claim_check=claim)
     assert told(gate, one) == ("denied", "claim_check")
-
-
-def test_a_record_that_is_too_large_is_refused(gate: Gate) -> None:
-    one = proposal(add("a"), user_metadata="x" * (1024 * 1024))
-    assert told(gate, one) == ("rejected", "too_large")
 
 
 def test_too_many_actions_are_refused() -> None:

@@ -1,6 +1,5 @@
 """Change files: complete, not needed or refused; and which proposals may share their entry."""
 
-import json
 from typing import Any, Final
 
 import pytest
@@ -16,9 +15,10 @@ from tests.builders import (
     remove,
     row_delete,
     rows_of,
+    schema,
 )
 from tests.support.decisions import planned, refusal_of, refused, rules, table
-from tests.support.feature_rows import listed, named
+from tests.support.feature_rows import listed, mapped, named
 from tests.support.outcomes import rules_of
 from tests.support.tables import creating
 from tidegate_committer.state.table_state import TableState
@@ -229,34 +229,23 @@ def test_who_only_deletes_rows_needs_no_change_files_and_joins_nobody_who_has_so
     assert wrong.rule == "wrong_cdc_mode"
 
 
-def mapped(**names: str) -> Row:
-    """Return metaData of a table with a change feed and mapped columns: name -> physical name."""
-    row = metadata(
-        enableChangeDataFeed="true",
-        **{"columnMapping.mode": "name", "columnMapping.maxColumnId": "9"},
-    )
-    fields = [
-        {
-            "name": name,
-            "type": "long",
-            "nullable": True,
-            "metadata": {f"{MAPPING}.id": place, f"{MAPPING}.physicalName": physical},
-        }
-        for place, (physical, name) in enumerate(names.items(), 1)
-    ]
-    result = json.dumps({"type": "struct", "fields": fields})
-    return {"metaData": {**row["metaData"], "schemaString": result}}
+def renamed(**names: str) -> Row:
+    """Return metaData of a table with a change feed and mapped columns: physical name=name."""
+    mapping = {"columnMapping.mode": "name", "columnMapping.maxColumnId": "9"}
+    row = metadata(enableChangeDataFeed="true", **mapping)
+    row["metaData"]["schemaString"] = schema(**dict.fromkeys(names.values(), "long"))
+    return mapped(row, *names)
 
 
 def test_columns_are_mapped_renamed_and_dropped_in_versions_alone() -> None:
-    before = mapped(x="x", s="s")
+    before = renamed(x="x", s="s")
     features = listed("changeDataFeed", reader=("columnMapping",))
     state = table([info(), features, before], [info(), add("a")])
-    for after in (mapped(x="x"), mapped(x="y", s="s")):
+    for after in (renamed(x="x"), renamed(x="y", s="s")):
         assert rule(state, after, add("b")) == "columns_change_with_rows"
         assert rule(state, after, remove("a", dataChange=False)) == "columns_change_with_rows"
         assert rule(state, after) is None
-    assert rule(state, mapped(x="x", s="s", y="y"), add("b")) is None
+    assert rule(state, renamed(x="x", s="s", y="y"), add("b")) is None
     unmapped = table([info(), features, FEED], [info(), add("a")])
     assert rule(unmapped, before, add("b")) == "columns_change_with_rows"
     plain = {"metaData": {**before["metaData"], "configuration": {}}}

@@ -1,11 +1,11 @@
 """Enabling row tracking needs row ids on every file: readers fail at a file without them."""
 
-import json
 from collections.abc import Callable
 
 import pytest
 
 from tests.builders import Gate, Row, add, create, info, metadata, proposal, protocol, remove
+from tests.support.feature_rows import mapped
 from tests.support.outcomes import rule_of
 from tests.support.tables import creating
 from tests.verbatim_proposals import verbatim
@@ -103,22 +103,9 @@ def test_who_would_create_the_table_once_more_hears_that_it_exists() -> None:
         assert told(gate, again) == ["table_exists"]
 
 
-def mapped(*physical: str) -> Row:
+def renamed(*physical_names: str) -> Row:
     """Return metaData of a table with columns x and s under other physical names."""
-    body = metadata(**MAPPED)
-    fields = [
-        {
-            "name": name,
-            "type": kind,
-            "nullable": True,
-            "metadata": {"delta.columnMapping.id": at, "delta.columnMapping.physicalName": there},
-        }
-        for at, (name, kind, there) in enumerate(
-            (("x", "long", physical[0]), ("s", "string", physical[1])), 1
-        )
-    ]
-    body["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": fields})
-    return body
+    return mapped(metadata(**MAPPED), *physical_names)
 
 
 OTHERWISE = ["bad_metadata", "bad_metadata", "bad_metadata", "committed"]
@@ -127,10 +114,10 @@ OTHERWISE = ["bad_metadata", "bad_metadata", "bad_metadata", "committed"]
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        (mapped("a", "b"), metadata(), OTHERWISE),
-        (metadata(), mapped("x", "b"), OTHERWISE),
-        (mapped("x", "s"), metadata(), ["committed"]),
-        (metadata(), mapped("x", "s"), ["committed"]),
+        (renamed("a", "b"), metadata(), OTHERWISE),
+        (metadata(), renamed("x", "b"), OTHERWISE),
+        (renamed("x", "s"), metadata(), ["committed"]),
+        (metadata(), renamed("x", "s"), ["committed"]),
     ],
 )
 def test_columns_get_no_other_names_than_the_files_that_stay_have_for_them(

@@ -17,6 +17,7 @@ from tests.builders import (
     row_delete,
     rows_of,
 )
+from tests.support.feature_rows import mapped
 from tests.support.other_engines import write
 from tests.support.outcomes import rejection_of, rules_of
 from tests.support.tables import creating
@@ -38,15 +39,10 @@ LONG = {"name": "n", "type": "integer", "nullable": True, "metadata": {}}
 def opening(partition_columns: tuple[str, ...] = (), **properties: str) -> list[Proposal]:
     """Return the proposals of a table at version 1: mapped columns x, s and n, and the file a."""
     row = metadata(partition_columns, **{**ON, **properties})
-    fields = json.loads(row["metaData"]["schemaString"])["fields"]
-    fields.append(LONG)
-    for number, field in enumerate(fields, 1):
-        field["metadata"] = {
-            "delta.columnMapping.id": number,
-            "delta.columnMapping.physicalName": f"col-{field['name']}",
-        }
+    fields = [*json.loads(row["metaData"]["schemaString"])["fields"], LONG]
     row["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": fields})
     row["metaData"]["configuration"]["delta.columnMapping.maxColumnId"] = str(len(fields))
+    row = mapped(row, *(f"col-{field['name']}" for field in fields))
     return [
         # Clustering and partitioning exclude each other.
         creating(PARTITIONED if partition_columns else FEATURES, row),

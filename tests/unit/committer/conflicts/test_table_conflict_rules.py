@@ -1,13 +1,10 @@
 """Each conflict rule about the table itself fires where it should and only there."""
 
-import json
-from typing import Any
-
 import pytest
 
 from tests.builders import Gate, Row, add, info, metadata, proposal, protocol, remove
 from tests.support.conflicts import rebase_state, winner
-from tests.support.feature_rows import BACKFILL, TAGGED, TRACKED, listed, named, numbered
+from tests.support.feature_rows import BACKFILL, TAGGED, TRACKED, listed, mapped, named, numbered
 from tests.support.outcomes import rejection_of, rule_of
 from tests.support.tables import creating
 from tidegate_committer.conflicts.conflict_rules import (
@@ -20,7 +17,7 @@ from tidegate_committer.conflicts.conflict_rules import (
 )
 from tidegate_committer.conflicts.rebase import RebaseState
 from tidegate_committer.state.log_entry import Entry
-from tidegate_messages.proposal import Operation, Predicate, Proposal, ReadSet
+from tidegate_messages.proposal import Operation, Predicate, ReadSet
 
 
 def rule(one: RebaseState, *winners: Entry) -> str | None:
@@ -68,13 +65,9 @@ def test_a_feature_that_binds_by_its_name_alone_stops_who_did_not_know_it() -> N
     assert rule(knew, winner(1, listed("clustering", "domainMetadata"))) is None
 
 
-def dropping(feature: str, *rows: Row, **fields: Any) -> Proposal:
-    return named("DROP FEATURE", *rows, **fields)
-
-
 def test_a_dropped_feature_must_not_be_in_use_again() -> None:
     vectors = listed("appendOnly", reader=("deletionVectors",))
-    drops = dropping("deletionVectors", listed("appendOnly"))
+    drops = named("DROP FEATURE", listed("appendOnly"))
     on = winner(1, metadata(enableDeletionVectors="true"))
     assert rule(rebase_state(drops, vectors, metadata()), on) == "dropped_feature_in_use"
     vector = {"storageType": "u", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
@@ -84,7 +77,7 @@ def test_a_dropped_feature_must_not_be_in_use_again() -> None:
 
 
 def test_a_dropped_domain_feature_meets_a_domain() -> None:
-    drops = dropping("domainMetadata", listed("appendOnly"))
+    drops = named("DROP FEATURE", listed("appendOnly"))
     table = (listed("appendOnly", "domainMetadata"), metadata())
     lives: Row = {"domainMetadata": {"domain": "d", "configuration": "{}", "removed": False}}
     gone: Row = {"domainMetadata": {"domain": "d", "configuration": "{}", "removed": True}}
@@ -256,23 +249,10 @@ def test_who_drops_row_tracking_forgets_the_files_that_went() -> None:
 
 
 def test_partition_values_of_mapped_columns_have_physical_names() -> None:
-    fields = [
-        {
-            "name": name,
-            "type": "integer",
-            "nullable": True,
-            "metadata": {
-                "delta.columnMapping.id": place,
-                "delta.columnMapping.physicalName": f"c{place}",
-            },
-        }
-        for place, name in enumerate(("x", "p"))
-    ]
-    mapped = metadata(["p"], **{"columnMapping.mode": "name"})
-    mapped["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": fields})
+    names = metadata(["p"], **{"columnMapping.mode": "name"})
     predicate: Predicate = {"op": "=", "column": ["P"], "value": 1, "type": "integer"}
     one = proposal(remove("z"), reads=ReadSet(predicates=(predicate,)))
-    table = (protocol(2, 5), mapped)
+    table = (protocol(2, 5), mapped(names, "c0", "c2", "c1"))
     there = winner(1, add("a", partitionValues={"c1": "1"}))
     elsewhere = winner(1, add("a", partitionValues={"c1": "2"}))
     logical = winner(1, add("a", partitionValues={"p": "1"}))
@@ -285,27 +265,18 @@ def test_a_new_definition_is_judged_whole() -> None:
     """Each of these was once accepted, and delta-rs could not open the table."""
 
     def told(*rows: Row) -> str:
-        created = creating(*rows)
-        [outcome] = Gate().ask(created)
+        [outcome] = Gate().ask(creating(*rows))
         return rule_of(outcome)
 
     both = {"readerFeatures": ["columnMapping"], "writerFeatures": ["columnMapping"]}
-    mapped = metadata(**{"columnMapping.mode": "name", "columnMapping.maxColumnId": "2"})
-    right = json.loads(mapped["metaData"]["schemaString"])
-    for number, one in enumerate(right["fields"], 1):
-        one["metadata"] = {
-            "delta.columnMapping.id": number,
-            "delta.columnMapping.physicalName": f"col-{number}",
-        }
-
-    def schemed(text: object) -> Row:
-        return {"metaData": {**mapped["metaData"], "schemaString": json.dumps(text)}}
-
-    assert told(protocol(3, 7, **both), schemed(right)) == "committed"
-    assert told(protocol(3, 7, **both), mapped) == "bad_metadata"
-    twice = json.loads(json.dumps(right))
-    twice["fields"][1]["metadata"]["delta.columnMapping.id"] = 1
-    assert told(protocol(3, 7, **both), schemed(twice)) == "bad_metadata"
+    plain = metadata(**{"columnMapping.mode": "name", "columnMapping.maxColumnId": "2"})
+    right = mapped(plain, "col-1", "col-2")
+    assert told(protocol(3, 7, **both), right) == "committed"
+    assert told(protocol(3, 7, **both), plain) == "bad_metadata"
+    twice = mapped(plain, "col-1", "col-2")
+    text = twice["metaData"]["schemaString"]
+    twice["metaData"]["schemaString"] = text.replace('Mapping.id": 2', 'Mapping.id": 1')
+    assert told(protocol(3, 7, **both), twice) == "bad_metadata"
     spelt = {"metaData": {**metadata()["metaData"]}}
     spelt["metaData"]["schemaString"] = spelt["metaData"]["schemaString"].replace(
         ', "nullable": true', ""
@@ -317,15 +288,11 @@ def test_a_new_definition_is_judged_whole() -> None:
 
 def test_a_change_of_a_definition_is_judged_by_the_one_before() -> None:
     both = {"readerFeatures": ["columnMapping"], "writerFeatures": ["columnMapping"]}
-    mapped = metadata(**{"columnMapping.mode": "name", "columnMapping.maxColumnId": "2"})
-    fields = json.loads(mapped["metaData"]["schemaString"])["fields"]
-    for number, one in enumerate(fields, 1):
-        about = {"id": number, "physicalName": f"col-{number}"}
-        one["metadata"] = {f"delta.columnMapping.{name}": about[name] for name in about}
-    mapped["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": fields})
+    plain = metadata(**{"columnMapping.mode": "name", "columnMapping.maxColumnId": "2"})
+    before = mapped(plain, "col-1", "col-2")["metaData"]
     gate = Gate()
-    [made] = gate.ask(creating(protocol(3, 7, **both), mapped))
+    [made] = gate.ask(creating(protocol(3, 7, **both), {"metaData": before}))
     assert made.status == "committed"
-    by_id = {**mapped["metaData"]["configuration"], "delta.columnMapping.mode": "id"}
-    [outcome] = gate.ask(proposal({"metaData": {**mapped["metaData"], "configuration": by_id}}))
+    by_id = {**before["configuration"], "delta.columnMapping.mode": "id"}
+    [outcome] = gate.ask(proposal({"metaData": {**before, "configuration": by_id}}))
     assert rejection_of(outcome).rule == "bad_metadata"

@@ -4,20 +4,13 @@ import json
 
 import pytest
 
-from tests.builders import Gate, add, create, proposal, to_bytes
+from tests.builders import Gate, add, proposal, to_bytes
 from tests.support.outcomes import rejection_of, rules_of
 from tidegate_committer.intake.proposal_reader import read_record
 from tidegate_committer.policy import Policy
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_messages.codec import encode
 from tidegate_messages.proposal import AppTxn, AppTxnAdvance, Proposal
-
-
-@pytest.fixture
-def gate() -> Gate:
-    gate = Gate()
-    gate.ask(create())
-    return gate
 
 
 def advance(file: str, *advances: tuple[str, int, int]) -> Proposal:

@@ -1,5 +1,6 @@
 """The fair queue of a table committer: first come first served, and fair among producers."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,10 +25,19 @@ def offsets(line: FairQueue) -> list[int]:
     return [item.candidate.offset for item in line.waiting]
 
 
-def test_where_all_fit_the_order_of_arrival_stays() -> None:
-    line = line_of("aaab")
-    line.share_out(0, 4)
-    assert offsets(line) == [0, 1, 2, 3]
+@pytest.mark.parametrize(
+    ("producers", "start", "count", "order"),
+    [
+        pytest.param("aaab", 0, 4, [0, 1, 2, 3], id="where all fit the order of arrival stays"),
+        pytest.param("aaaaaab", 0, 3, [0, 1, 6, 2, 3, 4, 5], id="a flood lets another in"),
+        pytest.param("aaab", 1, 1, [0, 3, 1, 2], id="who is on the way lets others be next"),
+        pytest.param("aaaaaab", 2, 2, [0, 1, 2, 6, 3, 4, 5], id="what is written keeps its place"),
+    ],
+)
+def test_an_entry_is_shared_out(producers: str, start: int, count: int, order: list[int]) -> None:
+    line = line_of(producers)
+    line.share_out(start, count)
+    assert offsets(line) == order
 
 
 def batch_of(line: FairQueue, start: int, most: int, bytes_max: int) -> list[int]:
@@ -42,12 +52,6 @@ def test_no_more_are_looked_after_at_once_than_may_share_an_entry() -> None:
     assert batch_of(line, 0, 5, 2 * size) == [0, 1]
     assert batch_of(line, 0, 5, size // 2) == [0], "who stands first always has his turn"
     assert batch_of(line, 1, 5, size // 2) == [], "and is alone then"
-
-
-def test_a_flood_lets_another_producer_into_the_next_entry() -> None:
-    line = line_of("aaaaaab")
-    line.share_out(0, 3)
-    assert offsets(line)[:3] == [0, 1, 6]
 
 
 def served(producers: str, count: int) -> list[str]:
@@ -69,18 +73,6 @@ def test_a_flood_lets_others_in_where_an_entry_holds_one_proposal() -> None:
 def test_who_was_left_out_of_an_entry_comes_first_in_the_next() -> None:
     assert served("abcdabcd", 3) == ["abc", "dab", "cd"]
     assert "d" in served("aabbcdcd", 3)[1]
-
-
-def test_whose_proposal_is_on_its_way_lets_others_be_next() -> None:
-    line = line_of("aaab")
-    line.share_out(1, 1)
-    assert offsets(line) == [0, 3, 1, 2]
-
-
-def test_what_is_being_written_keeps_its_places() -> None:
-    line = line_of("aaaaaab")
-    line.share_out(2, 2)
-    assert offsets(line)[:4] == [0, 1, 2, 6]
 
 
 @given(st.text("abc", max_size=12), st.integers(0, 4), st.integers(1, 5))

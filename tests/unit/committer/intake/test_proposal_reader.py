@@ -14,6 +14,7 @@ from tidegate_committer.policy import Policy
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_delta.log.commit import sha256
 from tidegate_messages.codec import Headers, headers
+from tidegate_messages.outcome import Rejection
 from tidegate_messages.proposal import ClaimCheck
 
 
@@ -40,22 +41,24 @@ def test_an_unknown_kind_is_set_aside_with_its_writer() -> None:
     assert (letter.rule, letter.proposal_id) == ("unknown_kind", one.proposal_id)
 
 
-def test_a_field_of_a_newer_release_is_refused_by_name() -> None:
-    body = {**json.loads(value_of(proposal(add("a")))), "futureField": {"x": 1}}
+def flaw_of(**update: object) -> Rejection:
+    """Return what is wrong with a record in which some fields of a proposal are replaced."""
+    body = {**json.loads(value_of(proposal(add("a")))), **update}
     candidate = read_record(json.dumps(body).encode(), 0, Policy())
     assert isinstance(candidate, Candidate)
     assert candidate.flaw is not None
-    assert (candidate.flaw.rule, candidate.flaw.field) == ("not_supported", "futureField")
+    return candidate.flaw
+
+
+def test_a_field_of_a_newer_release_is_refused_by_name() -> None:
+    flaw = flaw_of(futureField={"x": 1})
+    assert (flaw.rule, flaw.field) == ("not_supported", "futureField")
 
 
 def test_a_read_set_that_says_more_than_we_know_is_no_blind_append() -> None:
-    body = json.loads(value_of(proposal(add("a"))))
-    body["reads"] = {"predicate": [{"op": "true"}]}
-    candidate = read_record(json.dumps(body).encode(), 0, Policy())
-    assert isinstance(candidate, Candidate)
-    assert candidate.flaw is not None
-    assert (candidate.flaw.rule, candidate.flaw.field) == ("not_supported", "reads.predicate")
-    assert "whole_table, predicates, files, app_ids, domains" in candidate.flaw.reason
+    flaw = flaw_of(reads={"predicate": [{"op": "true"}]})
+    assert (flaw.rule, flaw.field) == ("not_supported", "reads.predicate")
+    assert "whole_table, predicates, files, app_ids, domains" in flaw.reason
 
 
 @pytest.mark.parametrize("format_", [b"proposal/2", b"outcome/1", b"\xff"])
@@ -87,12 +90,9 @@ def test_a_record_that_says_to_be_a_proposal_or_nothing_is_one(headers: Headers)
 def test_a_record_that_is_not_as_its_schema_says_is_refused_for_the_field(
     update: dict[str, object], field: str, told: str
 ) -> None:
-    body = {**json.loads(value_of(proposal(add("a")))), **update}
-    candidate = read_record(json.dumps(body).encode(), 0, Policy())
-    assert isinstance(candidate, Candidate)
-    assert candidate.flaw is not None
-    assert (candidate.flaw.rule, candidate.flaw.field) == ("malformed", field)
-    assert candidate.flaw.reason.startswith(told)
+    flaw = flaw_of(**update)
+    assert (flaw.rule, flaw.field) == ("malformed", field)
+    assert flaw.reason.startswith(told)
 
 
 def claimed(*rows: Row) -> Candidate:

@@ -3,7 +3,6 @@ notifications and registry records.
 """
 
 import json
-from typing import Any
 
 import pytest
 
@@ -11,11 +10,8 @@ from tests.builders import (
     ROOT,
     TABLE,
     Gate,
-    Row,
     add,
-    an_id,
     create,
-    digest_of,
     info,
     metadata,
     proposal,
@@ -24,6 +20,7 @@ from tests.builders import (
     rows_of,
     to_bytes,
 )
+from tests.support.claim_checks import claiming
 from tests.support.tables import creating
 from tidegate_committer.loop.outcome_publisher import LETTER_BYTES_MAX, LETTER_HEADERS_BYTES_MAX
 from tidegate_delta.log.file_names import commit_name, in_log
@@ -107,15 +104,6 @@ def gate_of(features: list[str], **properties: str) -> Gate:
     return gate
 
 
-def claiming(gate: Gate, rows: list[Row], **told: Any) -> Proposal:
-    """Return a proposal whose actions and row deletes are in a claim file."""
-    content, own = to_bytes(rows), an_id()
-    path = f"_tidegate/proposals/{own}.ndjson"
-    gate.stores[ROOT].put(path, content)
-    claim = {"path": path, "size": len(content), "sha256": digest_of(content)}
-    return proposal(proposal_id=own, claim_check=claim, **told)
-
-
 def ask_twice(gate: Gate, one: Proposal) -> list[Outcome]:
     """Send a proposal, restart the committer, and send it again; return all outcomes.
 
@@ -134,7 +122,7 @@ def test_the_outcome_of_many_files_with_row_ids_fits() -> None:
     }
     gate = gate_of(features, enableRowTracking="true", **columns)
     files = [add(f"{LONG}{number:05}" + "x" * 100) for number in range(MANY)]
-    first, *more = ask_twice(gate, claiming(gate, files))
+    first, *more = ask_twice(gate, claiming(gate, *files))
     assert (first.status, first.version) == ("committed", 1)
     assert first.assigned == {"left_out": ["base_row_ids"]}
     assert {(item.status, item.version) for item in more} == {("committed", 1)}
@@ -144,14 +132,14 @@ def test_the_outcome_of_many_files_with_row_ids_fits() -> None:
 def test_the_outcome_of_a_delete_from_many_files_fits() -> None:
     gate = gate_of(["deletionVectors"], enableDeletionVectors="true")
     paths = [f"{LONG}{number:05}" for number in range(MANY)]
-    [result] = gate.ask(claiming(gate, [add(path) for path in paths]))
+    [result] = gate.ask(claiming(gate, *(add(path) for path in paths)))
     assert result.status == "committed", result.rejection
     whole = row_delete(*(rows_of(path, [1]) for path in paths), read_version=1)
     lines = [
         {"dv_intent": dv_intent.model_dump(mode="json", exclude_none=True)}
         for dv_intent in whole.dv_intents
     ]
-    many = claiming(gate, lines, read_version=1, reads=whole.reads, operation=whole.operation)
+    many = claiming(gate, *lines, read_version=1, reads=whole.reads, operation=whole.operation)
     first, *more = ask_twice(gate, many)
     assert (first.status, first.version) == ("committed", 2), first.rejection
     assert first.assigned == {"rows_deleted": MANY, "left_out": ["deletion_vectors"]}

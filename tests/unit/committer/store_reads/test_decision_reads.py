@@ -30,6 +30,7 @@ from tests.builders import (
     to_bytes,
 )
 from tests.fakes.memory_store import MemoryStore
+from tests.support.claim_checks import claiming
 from tests.support.outcomes import rejection_of
 from tests.support.tables import creating
 from tests.unit.committer.held_puts import HeldPuts
@@ -73,15 +74,6 @@ def after_first_proposals(held: Held) -> Callable[[Gate], None]:
     return lambda gate: held.held.add(ROOT)
 
 
-def claimed(gate: Gate, *rows: Row, read_version: int = 1) -> Proposal:
-    """Return a proposal whose actions are in a claim file."""
-    content, own = to_bytes(rows), an_id()
-    path = f"_tidegate/proposals/{own}.ndjson"
-    gate.stores[ROOT].put(path, content)
-    claim = {"path": path, "size": len(content), "sha256": digest_of(content)}
-    return proposal(proposal_id=own, claim_check=claim, read_version=read_version)
-
-
 def at_other(*actions: Row) -> Proposal:
     return proposal(*actions, table=OTHER, table_root=OTHER_ROOT)
 
@@ -96,7 +88,7 @@ def told(outcomes: list[Outcome]) -> list[tuple[UUID, str, int | None]]:
 
 
 def with_a_claim(gate: Gate) -> Proposal:
-    return claimed(gate, add("a"))
+    return claiming(gate, add("a"), read_version=1)
 
 
 def who_has_seen_more(gate: Gate) -> Proposal:
@@ -262,7 +254,7 @@ def test_an_audit_waits_until_nothing_is_fetched(gate: Gate, held: Held) -> None
 
 def test_what_a_store_gave_before_it_failed_is_not_asked_for_again(gate: Gate, held: Held) -> None:
     held.held.clear()
-    many = [claimed(gate, add(name)) for name in "abc"]
+    many = [claiming(gate, add(name), read_version=1) for name in "abc"]
     store, failing = gate.stores[ROOT], [many[2].claim_check]
     opened, open_one = list[str](), store.open
 
@@ -484,7 +476,7 @@ def test_a_committer_with_threads_goes_on_beside_a_store_that_hangs() -> None:
 
     gate.send(create(), create(table=OTHER, table_root=OTHER_ROOT))
     until(lambda: len(gate.outcomes()) == 2)
-    one = claimed(gate, add("a"), read_version=0)
+    one = claiming(gate, add("a"), read_version=0)
     hanging.answers.clear()
     gate.send(one)
     until(lambda: hanging.waiting == 1)
@@ -593,7 +585,7 @@ def test_a_table_that_is_to_be_created_by_a_claim_check_that_hangs_is_not() -> N
     held = Held()
     gate = Gate(SECTION, reads=held, stores={ROOT: MemoryStore(ROOT)})
     held.held.add(ROOT)
-    gate.send(claimed(gate, *creation(), read_version=-1))
+    gate.send(claiming(gate, *creation(), read_version=-1))
     gate.settle()
     [first] = at_its_store(gate, held)
     assert (first.status, rejection_of(first).rule) == ("denied", "claim_check")
