@@ -524,10 +524,8 @@ def test_a_hostile_flood_costs_few_versions() -> None:
     outcomes = gate.ask(*(builders.late(add("x")) for _ in range(100)))
     assert [outcome.status for outcome in outcomes].count("rejected") == 5
     denied = [outcome for outcome in outcomes if outcome.status == "denied"]
-    assert {outcome.rejection.rule for outcome in denied if outcome.rejection} == {
-        "too_many_refusals"
-    }
-    assert {outcome.rejection.field for outcome in denied if outcome.rejection} == {"deadline_ms"}
+    assert {rule_of(outcome) for outcome in denied} == {"too_many_refusals"}
+    assert {rejection_of(outcome).field for outcome in denied} == {"deadline_ms"}
     assert len(gate.entries()) == 2
 
 

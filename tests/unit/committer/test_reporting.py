@@ -25,18 +25,16 @@ from tests.builders import (
     proposal,
     to_bytes,
 )
-from tests.fakes.memory_store import MemoryStore
 from tests.support.outcomes import rejection_of
+from tests.support.registry import publish, table_record
+from tests.support.stores import store_of
 from tests.unit.committer.held_puts import HeldPuts
 from tidegate_committer.loop.gauges import STATES
 from tidegate_committer.loop.service import serve
 from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.file_names import commit_name, in_log
-from tidegate_messages.codec import encode
 from tidegate_messages.proposal import Proposal
-from tidegate_messages.published_records import TableRecord
 from tidegate_messages.record_headers import TRACEPARENT, compose_traceparent
-from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.observability import tracing
 from tidegate_runtime.observability.logs import JsonFormatter
 from tidegate_runtime.observability.metrics import CONFLICTS
@@ -103,8 +101,7 @@ def test_who_has_no_turn_is_a_standby_and_ready() -> None:
 
 def test_tables_are_counted_by_what_goes_on_at_them(gate: Gate) -> None:
     assert tables(gate) == {"idle": 1}
-    store = gate.stores[ROOT]
-    assert isinstance(store, MemoryStore)
+    store = store_of(gate)
     path = in_log(commit_name(1))
     with mock.patch.object(store, "put_if_absent", side_effect=Unavailable("it is down")):
         gate.send(proposal(add("a")))
@@ -192,8 +189,7 @@ def test_a_rule_that_somebody_else_wrote_into_the_log_is_no_label(gate: Gate) ->
     one = late(add("x"))
     gate.ask(one)
     path = in_log(commit_name(1))
-    store = gate.stores[ROOT]
-    assert isinstance(store, MemoryStore)
+    store = store_of(gate)
     store.files[path] = store.files[path].replace(b'"deadline_passed"', b'"made_up_by_somebody"')
     table = next(iter(gate.tables().values())).model_copy(update={"sha256": None})
     gate.loop.workers.clear()
@@ -281,14 +277,7 @@ def test_what_was_committed_was_not_given_up(gate: Gate, lines: list[dict[str, A
 
 def test_a_table_under_a_root_of_another_release_is_halted_and_the_others_go_on(gate: Gate) -> None:
     other = UUID(int=99)
-    there = TableRecord(
-        table=other,
-        table_root="hdfs://x/t",
-        name="o",
-        proposals_topic=gate.topics.proposals,
-        topic_partition=0,
-    )
-    gate.bus.append(TopicPartition(gate.topics.table_state, 0), None, encode(there))
+    publish(gate, table_record(other, "hdfs://x/t", "o", gate.topics.proposals))
     gate.restart()
     [result] = gate.ask(proposal(add("a"), table=other, table_root="hdfs://x/t"))
     assert rejection_of(result).rule == "table_halted"

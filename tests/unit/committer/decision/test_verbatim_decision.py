@@ -31,6 +31,11 @@ def bytes_of(gate: Gate, version: int) -> bytes | None:
     return gate.stores[ROOT].read(in_log(commit_name(version)))
 
 
+def staged_at(one: Proposal) -> str:
+    assert one.claim_check is not None
+    return one.claim_check.path
+
+
 def test_ready_bytes_become_the_next_version_as_they_are(gate: Gate) -> None:
     one = verbatim(gate, 1, info(txnId="w"), add("a"))
     [outcome] = gate.ask(one)
@@ -63,8 +68,7 @@ def test_the_same_bytes_again_are_a_repeat_whatever_came_between(gate: Gate) -> 
 def test_a_repeat_needs_no_staged_file_and_no_memory(gate: Gate) -> None:
     one = verbatim(gate, 1, info(txnId="w"), add("a"))
     gate.ask(one)
-    assert one.claim_check is not None
-    gate.stores[ROOT].delete(one.claim_check.path)
+    gate.stores[ROOT].delete(staged_at(one))
     gate.restart()
     outcomes = gate.ask(one)
     assert {(again.status, again.version) for again in outcomes} == {("committed", 1)}
@@ -100,8 +104,7 @@ def test_a_version_that_another_engine_has_made_room_for_is_no_gap(gate: Gate) -
 
 def test_a_staged_file_that_is_not_there_is_never_called_a_taken_version(gate: Gate) -> None:
     one = verbatim(gate, 1, info(txnId="w"), add("a"))
-    assert one.claim_check is not None
-    gate.stores[ROOT].delete(one.claim_check.path)
+    gate.stores[ROOT].delete(staged_at(one))
     assert told(gate, one) == ("denied", "staged_file")
     gate.ask(proposal(add("b")))
     assert told(gate, one) == ("denied", "staged_file")
@@ -109,10 +112,9 @@ def test_a_staged_file_that_is_not_there_is_never_called_a_taken_version(gate: G
 
 def test_a_staged_file_with_other_bytes_is_denied(gate: Gate) -> None:
     one = verbatim(gate, 1, info(txnId="w"), add("a"))
-    assert one.claim_check is not None
-    gate.stores[ROOT].put(one.claim_check.path, to_bytes([info(), add("z")]))
+    gate.stores[ROOT].put(staged_at(one), to_bytes([info(), add("z")]))
     assert told(gate, one) == ("denied", "staged_file")
-    gate.stores[ROOT].put(one.claim_check.path, to_bytes([info(txnId="w"), add("z")]))
+    gate.stores[ROOT].put(staged_at(one), to_bytes([info(txnId="w"), add("z")]))
     assert told(gate, one) == ("denied", "staged_file"), "as many, too"
     assert bytes_of(gate, 1) is None
 
@@ -121,8 +123,7 @@ def test_who_names_the_work_needs_no_staged_file_to_hear_that_the_version_is_tak
     gate: Gate,
 ) -> None:
     one = verbatim(gate, 1, info(txnId="w"), add("a"), txn_id="w")
-    assert one.claim_check is not None
-    gate.stores[ROOT].delete(one.claim_check.path)
+    gate.stores[ROOT].delete(staged_at(one))
     gate.ask(proposal(add("b")))
     assert told(gate, one) == ("rejected", "version_taken")
 

@@ -7,7 +7,7 @@ from prometheus_client import REGISTRY, generate_latest
 
 from tests.builders import NOW_MS, ROOT, Gate, add, create, info, proposal, to_bytes
 from tests.fakes.memory_bus import MemoryConsumer
-from tests.fakes.memory_store import MemoryStore
+from tests.support.stores import store_of
 from tests.unit.committer.held_reads import Held
 from tidegate_committer.loop import gauges
 from tidegate_committer.loop.gauges import KEPT_S, OBSERVED_S, OBSERVED_SHARE
@@ -29,9 +29,7 @@ def test_the_last_version_is_shown_whoever_wrote_it() -> None:
     gate.ask(proposal(add("a")))
     gate.settle()
     assert shown("tidegate_table_version", "gauged") == 1
-    store = gate.stores[ROOT]
-    assert isinstance(store, MemoryStore)
-    store.files[in_log(commit_name(2))] = to_bytes([info()])
+    store_of(gate).files[in_log(commit_name(2))] = to_bytes([info()])
     gate.clock.boot += gate.settings.external_probe_s
     gate.settle()
     assert shown("tidegate_table_version", "gauged") == 2

@@ -26,8 +26,8 @@ from tests.builders import (
     to_bytes,
 )
 from tests.fakes.memory_clients import MemoryProducer
-from tests.fakes.memory_store import MemoryStore
 from tests.support.outcomes import rejection_of, rules_of
+from tests.support.stores import store_of
 from tests.unit.committer.held_puts import HeldPuts
 from tidegate_committer.loop.partition_worker import RETRY_HALTED_S
 from tidegate_committer.loop.table_committer import TableCommitter
@@ -238,8 +238,7 @@ def test_ready_bytes_are_refused_alike(gate: Gate) -> None:
     claim = {"path": path, "size": len(content), "sha256": digest_of(content)}
     result: Row = {"kind": "verbatim", "exact_version": 1, "claim_check": claim}
     ready = proposal(**result, proposal_id=proposal_id)
-    store = gate.stores[ROOT]
-    assert isinstance(store, MemoryStore)
+    store = store_of(gate)
     store.put(path, content)
     assert rules_of(gate.ask(halt(), ready)) == ["committed", "table_halted"]
     assert rules_of(gate.ask(reopen(), ready)) == ["committed", "committed"]
@@ -249,8 +248,7 @@ def test_ready_bytes_are_refused_alike(gate: Gate) -> None:
 def test_a_table_whose_log_is_torn_stays_halted_and_its_operator_hears_why(gate: Gate) -> None:
     gate.ask(proposal(add("a")))
     gate.ask(halt())
-    store = gate.stores[ROOT]
-    assert isinstance(store, MemoryStore)
+    store = store_of(gate)
     path = in_log(commit_name(1))
     whole, store.files[path] = store.files[path], b"torn"
     [outcome] = gate.ask(reopen())
@@ -270,8 +268,7 @@ def test_a_store_that_is_away_keeps_a_table_halted(gate: Gate) -> None:
 
 def test_a_table_that_halted_by_itself_is_read_at_once_when_it_is_reopened(gate: Gate) -> None:
     gate.ask(proposal(add("a")))
-    store = gate.stores[ROOT]
-    assert isinstance(store, MemoryStore)
+    store = store_of(gate)
     path = in_log(commit_name(1))
     whole, store.files[path] = store.files[path], b"torn"
     gate.restart()
@@ -339,8 +336,7 @@ def test_another_table_at_a_dropped_root_is_registered_under_another_id(gate: Ga
     assert rules_of(gate.ask(same)) == ["table_dropped"], "the log is the dropped table's"
     assert again not in gate.tables()
 
-    store = gate.stores[ROOT]
-    assert isinstance(store, MemoryStore)
+    store = store_of(gate)
     begins = metadata()
     begins["metaData"]["id"] = "other"
     store.files = table_in_memory([protocol(), begins], [info("WRITE")]).files

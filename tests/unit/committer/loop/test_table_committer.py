@@ -25,8 +25,8 @@ from tests.builders import (
     to_bytes,
 )
 from tests.checkpoints import put_classic
-from tests.fakes.memory_store import MemoryStore
 from tests.support.row_deletes import IN_THE_LOG
+from tests.support.stores import store_of
 from tests.support.tables import creating
 from tests.unit.committer.floods import version_beside_a_flood
 from tests.unit.committer.held_puts import HeldPuts
@@ -394,8 +394,7 @@ A_MONTH_S = 30 * 24 * 60 * 60.0
 
 def sleep_and_clean_up(gate: Gate, head: int = 0) -> None:
     """Let a month pass, in which another engine writes versions and cleans up the log."""
-    store = gate.stores[ROOT]
-    assert isinstance(store, MemoryStore)
+    store = store_of(gate)
     gate.clock.boot += A_MONTH_S
     last = Version(head + 3)
     for version in range(head + 1, last + 1):
@@ -406,8 +405,7 @@ def sleep_and_clean_up(gate: Gate, head: int = 0) -> None:
 
 
 def log_of(gate: Gate) -> list[str]:
-    store = gate.stores[ROOT]
-    assert isinstance(store, MemoryStore)
+    store = store_of(gate)
     return sorted(path.rpartition("/")[2] for path in store.files if path.endswith(".json"))
 
 
@@ -504,8 +502,7 @@ def test_whoever_slept_while_he_loaded_does_not_write_what_was_cleaned_up(
 
 def sleep_and_clean_up_after(gate: Gate, head: int) -> None:
     """Let a month pass, in which another engine continues from a version and cleans up."""
-    store = gate.stores[ROOT]
-    assert isinstance(store, MemoryStore)
+    store = store_of(gate)
     gate.clock.boot += A_MONTH_S
     for version in range(head + 1, head + 4):
         store.files[in_log(commit_name(version))] = to_bytes([info(), add(f"x{version}")])

@@ -8,6 +8,7 @@ import pytest
 
 from tests.builders import ROOT, TABLE, Gate, add, create, creation, proposal, table_in_memory
 from tests.support.outcomes import rejection_of, rules_of
+from tests.support.registry import table_record
 from tidegate_committer.loop.registrar import Registrar
 from tidegate_committer.loop.served_tables import STALE_S, ServedTables
 from tidegate_messages.codec import decode, encode, headers
@@ -52,13 +53,7 @@ def tell(gate: Gate, record: TableRecord) -> None:
 
 
 def registered(gate: Gate, partition: int, **told: Any) -> TableRecord:
-    record = TableRecord(
-        table=TABLE,
-        table_root=ROOT,
-        name="t",
-        proposals_topic=gate.topics.proposals,
-        topic_partition=partition,
-    )
+    record = table_record(topic=gate.topics.proposals, topic_partition=partition)
     return record.model_copy(update=told)
 
 

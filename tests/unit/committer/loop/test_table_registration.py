@@ -5,12 +5,12 @@ import pytest
 
 from tests.builders import ROOT, TABLE, create, value_of
 from tests.support.outcomes import rejection_of
+from tests.support.registry import table_record
 from tidegate_committer.decision.decision_types import Verdict
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_reader import read_record
 from tidegate_committer.loop.table_registration import RegisteredTables, new_record, objection
 from tidegate_committer.policy import Policy
-from tidegate_messages.published_records import TableRecord
 
 
 def asking(**fields: Any) -> Candidate:
@@ -25,13 +25,7 @@ def rule(answer: Verdict | None) -> str:
 
 
 def known(*roots: str, name: str = "taken") -> RegisteredTables:
-    other = TableRecord(
-        table=UUID(int=3),
-        table_root="memory://tables/there",
-        name=name,
-        proposals_topic="p",
-        topic_partition=0,
-    )
+    other = table_record(UUID(int=3), "memory://tables/there", name)
     return RegisteredTables({other.table: other}, roots)
 
 

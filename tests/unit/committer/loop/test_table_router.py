@@ -25,7 +25,9 @@ from tests.builders import (
 )
 from tests.checkpoints import put_classic
 from tests.fakes.memory_store import MemoryStore
-from tests.support.outcomes import rejection_of, rules_of
+from tests.support.outcomes import rejection_of, rule_of, rules_of
+from tests.support.registry import publish, table_record
+from tests.support.stores import store_of
 from tests.unit.committer.held_reads import Held
 from tidegate_committer.decision.published_record_limits import TEXT_CHARS_MAX
 from tidegate_committer.loop.served_tables import STALE_S
@@ -35,9 +37,7 @@ from tidegate_delta.errors import OutcomeUnknown, Unavailable
 from tidegate_delta.log.file_names import Version, commit_name, in_log
 from tidegate_messages.codec import encode
 from tidegate_messages.proposal import Proposal
-from tidegate_messages.published_records import TableRecord
 from tidegate_runtime import failpoints
-from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.storage.local_store import LocalStore
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward
@@ -102,8 +102,7 @@ def test_a_table_whose_log_was_cleaned_up_to_a_change_of_the_table_is_registered
 
 
 def test_a_table_of_ours_of_which_a_checkpoint_alone_is_left_is_registered(gate: Gate) -> None:
-    store = gate.stores[ROOT]
-    assert isinstance(store, MemoryStore)
+    store = store_of(gate)
     move_hint_forward(store, put_classic(store, open_snapshot(store, Version(0)), NOW_MS))
     store.delete(in_log(commit_name(0)))
     without_registry(gate)
@@ -115,8 +114,7 @@ def test_a_table_of_ours_of_which_a_checkpoint_alone_is_left_is_registered(gate:
 
 
 def test_what_was_written_below_a_basis_that_is_gone_is_told_all_the_same(gate: Gate) -> None:
-    store = gate.stores[ROOT]
-    assert isinstance(store, MemoryStore)
+    store = store_of(gate)
     for version, rows in ((1, [info(), metadata()]), (2, [info(), add("a")])):
         store.put(in_log(commit_name(version)), to_bytes(rows))
     hint = put_classic(store, open_snapshot(store, Version(1)), NOW_MS)
@@ -148,9 +146,7 @@ def test_a_table_that_is_just_being_created_is_not_registered_on_the_way() -> No
     gate = Gate(stores={ROOT: table_in_memory(creation())})
     other = create(table=UUID(int=9))
     outcomes = gate.ask(create(), register(), other)
-    rules = {
-        outcome.proposal_id: outcome.rejection.rule for outcome in outcomes if outcome.rejection
-    }
+    rules = {outcome.proposal_id: rule_of(outcome) for outcome in outcomes}
     assert list(rules.values()).count("being_created") == 2
     assert "table_exists" in rules.values()
     assert gate.tables() == {}
@@ -181,7 +177,7 @@ def test_a_table_to_be_whose_store_stays_away_is_given_up_when_its_time_is_over(
 def drop(gate: Gate) -> None:
     """Publish in the registry that the table was dropped, and restart."""
     gone = gate.tables()[TABLE].model_copy(update={"status": "dropped"})
-    gate.bus.append(TopicPartition(gate.topics.table_state, 0), None, encode(gone))
+    publish(gate, gone)
     gate.restart()
     gate.settle(4)
 
@@ -197,8 +193,7 @@ def test_a_creation_that_cannot_be_read_is_told_what_is_wrong_with_it() -> None:
 def test_a_table_that_was_dropped_takes_nothing_and_is_not_touched(gate: Gate) -> None:
     drop(gate)
     outcomes = gate.ask(proposal(add("a")), register(), create())
-    rules = [outcome.rejection.rule for outcome in outcomes if outcome.rejection]
-    assert rules == ["table_dropped"] * 3
+    assert rules_of(outcomes) == ["table_dropped"] * 3
     assert {outcome.status for outcome in outcomes} == {"denied"}
     assert len(gate.entries()) == 1
     assert gate.tables()[TABLE].status == "dropped"
@@ -208,19 +203,14 @@ def test_the_root_of_a_dropped_table_is_not_given_out_again(gate: Gate) -> None:
     drop(gate)
     another = UUID(int=99)
     outcomes = gate.ask(create(table=another), register(another))
-    assert [outcome.rejection.rule for outcome in outcomes if outcome.rejection] == [
-        "table_dropped"
-    ] * 2
+    assert rules_of(outcomes) == ["table_dropped"] * 2
     assert another not in gate.tables()
 
 
 def test_the_root_of_a_table_that_is_dropped_just_now_is_not_given_out_either(gate: Gate) -> None:
     gate.restart()
     wanted = proposal(kind="drop", table=TABLE, table_root=ROOT)
-    outcomes = gate.ask(wanted, register(UUID(int=99)))
-    assert [outcome.rejection.rule for outcome in outcomes if outcome.rejection] == [
-        "table_dropped"
-    ]
+    assert rules_of(gate.ask(wanted, register(UUID(int=99)))) == ["committed", "table_dropped"]
 
 
 def test_who_registers_again_is_told_of_the_table_as_it_is_by_now(gate: Gate) -> None:
@@ -249,7 +239,7 @@ def test_who_made_a_table_that_another_registered_is_not_told_that_he_never_will
     gate.restart()
     gate.ask(register(UUID(int=99), ROOT))
     [result] = gate.ask(one)
-    assert (result.status, result.rejection and result.rejection.rule) == ("denied", "table_exists")
+    assert (result.status, rule_of(result)) == ("denied", "table_exists")
 
 
 def test_a_root_that_another_registers_while_its_log_is_read_has_one_life() -> None:
@@ -278,33 +268,20 @@ def test_a_root_that_another_registers_as_it_is_created_has_one_life() -> None:
 
 def elsewhere(gate: Gate) -> None:
     """Register the root for another committer."""
-    there = TableRecord(
-        table=UUID(int=99), table_root=ROOT, name="t", proposals_topic="p", topic_partition=0
-    )
-    gate.bus.append(TopicPartition(gate.topics.table_state, 0), None, encode(there))
+    publish(gate, table_record(UUID(int=99)))
 
 
 def staged(gate: Gate, name: str) -> None:
     """Publish in the registry that the root is claimed, with no table there yet."""
-    record = TableRecord(
-        table=TABLE,
-        table_root=ROOT,
-        name=name,
-        proposals_topic=gate.topics.proposals,
-        topic_partition=0,
-        status="staged",
-    )
-    gate.bus.append(TopicPartition(gate.topics.table_state, 0), None, encode(record))
+    topic = gate.topics.proposals
+    publish(gate, table_record(name=name, topic=topic, status="staged"))
 
 
 def test_a_staged_table_is_created_by_who_was_given_its_root_and_by_nobody_else() -> None:
     gate = Gate()
     staged(gate, "main.sales.orders")
     [other, early, outcome] = gate.ask(create(table=UUID(int=99)), proposal(add("a")), create())
-    assert [item.rejection.rule for item in (other, early) if item.rejection] == [
-        "root_given_out",
-        "unknown_table",
-    ]
+    assert rules_of([other, early]) == ["root_given_out", "unknown_table"]
     assert (outcome.status, outcome.version) == ("committed", 0)
     record = gate.tables()[TABLE]
     assert (record.status, record.name) == ("open", "main.sales.orders")
@@ -378,14 +355,7 @@ def test_a_table_that_is_long_in_coming_leaves_its_name_to_who_got_it_meanwhile(
     gate, there = Gate(stores={ROOT: MemoryStore(ROOT)}), UUID(int=99)
     with mock.patch.object(gate.stores[ROOT], "list_from", side_effect=Unavailable("away")):
         gate.ask(create(name="sales"))
-        taken = TableRecord(
-            table=there,
-            table_root="memory://tables/o",
-            name="sales",
-            topic_partition=0,
-            proposals_topic="p",
-        )
-        gate.bus.append(TopicPartition(gate.topics.table_state, 0), None, encode(taken))
+        publish(gate, table_record(there, "memory://tables/o", "sales"))
     gate.settle(20)
     assert [outcome.status for outcome in gate.outcomes()] == ["committed"]
     names = {table: one.name for table, one in gate.tables().items()}
@@ -396,10 +366,7 @@ def asking_while_another_committer_registers(root: str, name: str) -> Gate:
     held = Held({ROOT})
     gate = Gate(stores={ROOT: table_in_memory(creation())}, loads=held)
     gate.ask(register())
-    there = TableRecord(
-        table=UUID(int=99), table_root=root, name=name, proposals_topic="p", topic_partition=0
-    )
-    gate.bus.append(TopicPartition(gate.topics.table_state, 0), None, encode(there))
+    publish(gate, table_record(UUID(int=99), root, name))
     held.held.clear()
     held.answer()
     gate.settle()

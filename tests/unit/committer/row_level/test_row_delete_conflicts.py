@@ -24,6 +24,7 @@ from tests.fakes.memory_store import MemoryStore
 from tests.support.other_engines import write
 from tests.support.outcomes import rejection_of, rules_of
 from tests.support.row_deletes import FEATURE, IN_THE_LOG, NAMES, ON, begun, gone, opening, vector
+from tests.support.stores import store_of
 from tests.support.tables import creating
 from tidegate_committer.store_reads import read_cache
 from tidegate_delta.deletion_vectors.descriptors import in_file, inline
@@ -453,8 +454,7 @@ def test_too_much_to_compare_is_refused(gate: Gate) -> None:
 
 
 def test_rows_leave_a_file_whose_commit_was_cleaned_up_since(gate: Gate) -> None:
-    store = gate.stores[ROOT]
-    assert isinstance(store, MemoryStore)
+    store = store_of(gate)
     move_hint_forward(store, put_classic(store, open_snapshot(store, Version(1)), 0))
     for version in (0, 1):
         store.delete(in_log(commit_name(version)))

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tests import builders
 from tests.builders import Gate, add, creation, delete, info, proposal, remove
-from tests.fakes.memory_store import MemoryStore
 from tests.support.decisions import ORIGIN, landed, planned, rules, state_of, table
 from tests.support.outcomes import rejection_of
+from tests.support.stores import store_of
 from tests.support.tables import creating
 from tests.verbatim_proposals import verbatim
 from tidegate_committer.group_commit.entry_encoding import Attempt, encode
@@ -62,9 +62,7 @@ def with_a_file_by_others(path: str) -> Gate:
     listed = builders.protocol(3, 7, readerFeatures=names, writerFeatures=names)
     on = builders.metadata(enableDeletionVectors="true")
     gate.ask(creating(listed, on))
-    store = gate.stores[builders.ROOT]
-    assert isinstance(store, MemoryStore)
-    store.files[in_log(commit_name(1))] = builders.to_bytes([info(), add(path)])
+    store_of(gate).files[in_log(commit_name(1))] = builders.to_bytes([info(), add(path)])
     return gate
 
 

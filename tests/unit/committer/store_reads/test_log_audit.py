@@ -26,6 +26,7 @@ from tests.builders import (
 from tests.fakes.memory_store import MemoryStore
 from tests.support.decisions import state_of
 from tests.support.outcomes import rejection_of, rules_of
+from tests.support.stores import store_of
 from tests.unit.committer.held_puts import HeldPuts
 from tests.unit.committer.held_reads import Held
 from tidegate_committer.persistent_map import PersistentMap
@@ -310,8 +311,7 @@ def test_what_was_asked_of_a_table_before_it_was_halted_by_hand_says_nothing_aft
     wait(gate, 40.0)
     assert len(held.asked) == 2, "a look and an audit are out"
     gate.ask(proposal(kind="halt", table_root=ROOT, reason="its files are moved"))
-    store = gate.stores[ROOT]
-    assert isinstance(store, MemoryStore)
+    store = store_of(gate)
     there = dict(store.files)
     store.files.clear()
     held.answer()
@@ -341,8 +341,7 @@ def test_a_table_that_was_moved_away_takes_no_commits_until_it_is_back(tmp_path:
 
 def make_anew(gate: Gate, table_id: str, versions: int) -> None:
     """Remove the table's folder, and make another table in it, as an engine without us does."""
-    store = gate.stores[ROOT]
-    assert isinstance(store, MemoryStore)
+    store = store_of(gate)
     store.files.clear()
     rows = [info(), protocol(), {"metaData": {**metadata()["metaData"], "id": table_id}}]
     store.put(path_of(0), to_bytes(rows))

@@ -22,6 +22,7 @@ from tests.checkpoints import put_classic
 from tests.fakes.memory_store import MemoryStore
 from tests.support.decisions import considered
 from tests.support.outcomes import rejection_of, rules_of
+from tests.support.stores import store_of
 from tests.support.tables import creating
 from tidegate_committer.state.table_state import TableState
 from tidegate_committer.store_reads import recovery
@@ -332,8 +333,7 @@ def test_timestamps_begin_after_the_time_of_the_file_before_them() -> None:
     listed = protocol(1, 7, writerFeatures=["inCommitTimestamp"])
     rows = (listed, metadata())
     gate.ask(creating(*rows))
-    store = gate.stores["memory://tables/t"]
-    assert isinstance(store, MemoryStore)
+    store = store_of(gate)
     written_ms = gate.clock.now_ms() + 3_600_000
     store.modified[in_log(commit_name(0))] = written_ms
     [begun] = gate.ask(proposal(metadata(enableInCommitTimestamps="true")))
@@ -348,8 +348,7 @@ def test_timestamps_begin_after_the_time_of_the_file_before_them() -> None:
 def test_a_winner_with_a_feature_that_we_do_not_write_halts_its_table() -> None:
     gate = Gate()
     gate.ask(create(), proposal(add("a")))
-    store = gate.stores["memory://tables/t"]
-    assert isinstance(store, MemoryStore)
+    store = store_of(gate)
     features = ["appendOnly", "invariants", "collations"]
     foreign = [info("UPGRADE PROTOCOL"), protocol(1, 7, writerFeatures=features)]
     store.files[in_log(commit_name(2))] = to_bytes(foreign)
