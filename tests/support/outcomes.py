@@ -20,3 +20,8 @@ def rule_of(answer: Outcome | Verdict) -> str:
 def rules_of(answers: Iterable[Outcome | Verdict]) -> list[str]:
     """Return the rule that rejects each proposal, or its status if none does."""
     return [rule_of(answer) for answer in answers]
+
+
+def answers_of(answers: Iterable[Outcome | Verdict]) -> list[tuple[str, str]]:
+    """Return each answer's status, with the rule that rejects or, if none does, the status."""
+    return [(answer.status, rule_of(answer)) for answer in answers]
