@@ -1,7 +1,7 @@
 """A proposal that is checked against the commits that came before it."""
 
 from tests.builders import Row, commit, metadata, protocol
-from tests.support.decisions import considered
+from tests.support.decisions import flawless
 from tidegate_committer.conflicts.rebase import RebaseState, begin
 from tidegate_committer.state.log_entry import Entry, entry_of
 from tidegate_committer.state.table_definition import TableDefinition
@@ -15,8 +15,7 @@ def winner(version: int, *rows: Row) -> Entry:
 
 def rebase_state(one: Proposal, *table: Row) -> RebaseState:
     """Return the rebase state of a proposal that read version 0 of a table (by default plain)."""
-    candidate = considered(one)
-    assert candidate.flaw is None, candidate.flaw
+    candidate = flawless(one)
     made = commit(0, *(table or (protocol(), metadata())))
     assert made.metadata is not None
     assert made.protocol is not None

@@ -55,6 +55,13 @@ def considered(one: Proposal, offset: int = 0) -> Candidate:
     return candidate
 
 
+def flawless(one: Proposal) -> Candidate:
+    """Return a proposal as the committer reads it; fail where it is wrong in itself."""
+    candidate = considered(one)
+    assert candidate.flaw is None, candidate.flaw
+    return candidate
+
+
 def planned(state: TableState, *proposals: Proposal, terms: DecisionTerms = TERMS) -> BatchPlan:
     """Return the decision on a batch of proposals."""
     batch = [considered(one, offset) for offset, one in enumerate(proposals)]

@@ -16,15 +16,14 @@ from tests.builders import (
     NOW_MS,
     ROOT,
     Gate,
-    Row,
     add,
     create,
     delete,
     info,
     late,
     proposal,
-    to_bytes,
 )
+from tests.support.other_engines import write_next
 from tests.support.outcomes import rejection_of
 from tests.support.registry import publish, table_record
 from tests.support.stores import store_of
@@ -76,11 +75,6 @@ def tables(gate: Gate) -> dict[str, float]:
     gate.loop.step()
     result = {state: value("tidegate_tables", state=state) for state in STATES}
     return {state: count for state, count in result.items() if count}
-
-
-def foreign(gate: Gate, *rows: Row) -> None:
-    """Write the next version as another engine."""
-    gate.stores[ROOT].put(in_log(commit_name(len(gate.entries()))), to_bytes(rows))
 
 
 def test_who_has_no_turn_is_a_standby_and_ready() -> None:
@@ -165,7 +159,7 @@ def test_groups_are_measured_and_lost_races_counted(gate: Gate) -> None:
     assert value("tidegate_group_bytes_sum", table="shop") - before["group_bytes_sum"] == size
     waits = value("tidegate_group_wait_seconds_count", table="shop")
     assert waits > before["group_wait_seconds_count"]
-    foreign(gate, info(), add("theirs"))
+    write_next(gate, info(), add("theirs"))
     gate.ask(proposal(add("b"), read_version=1))
     lost = value("tidegate_races_lost_total", table="shop")
     assert lost == before["races_lost_total"] + 1

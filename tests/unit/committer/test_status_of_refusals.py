@@ -51,13 +51,6 @@ def told(outcome: Outcome) -> tuple[str, str]:
     return outcome.status, outcome.rejection.rule if outcome.rejection else ""
 
 
-@pytest.fixture
-def gate() -> Gate:
-    made = Gate()
-    made.ask(create())
-    return made
-
-
 @pytest.mark.parametrize(
     ("rule", "fields"),
     [("malformed", BAD_ACTION), ("malformed", BAD_TYPE), ("not_supported", UNKNOWN)],

@@ -12,8 +12,8 @@ from tests.builders import (
     remove,
     row_delete,
     rows_of,
-    value_of,
 )
+from tests.support.decisions import flawless
 from tidegate_committer.group_commit.grouping import (
     SHARING,
     Group,
@@ -26,8 +26,6 @@ from tidegate_committer.group_commit.grouping import (
     row_ids_move_alone,
     the_table_changes_alone,
 )
-from tidegate_committer.intake.candidate import Candidate
-from tidegate_committer.intake.proposal_reader import read_record
 from tidegate_committer.policy import Policy
 from tidegate_committer.state.fetched_inputs import FetchedInputs
 from tidegate_delta.log.actions import Add
@@ -37,17 +35,10 @@ from tidegate_messages.proposal import AppTxn, Operation, Proposal
 CDC: Row = {"cdc": {"path": "c", "partitionValues": {}, "size": 1, "dataChange": False}}
 
 
-def considered(one: Proposal) -> Candidate:
-    candidate = read_record(value_of(one), 0, Policy())
-    assert isinstance(candidate, Candidate)
-    assert candidate.flaw is None, candidate.flaw
-    return candidate
-
-
 def may_share(first: Proposal, second: Proposal, policy: Policy | None = None) -> bool:
     group = Group(1)
-    group.take(considered(first))
-    return fits(group, considered(second), policy or Policy())
+    group.take(flawless(first))
+    return fits(group, flawless(second), policy or Policy())
 
 
 def domain(name: str) -> Row:
@@ -75,7 +66,7 @@ COMPACTION = proposal(remove("u", dataChange=False), add("v", dataChange=False))
     ],
 )
 def test_the_kind_of_change_that_a_proposal_is(one: Proposal, expected: str) -> None:
-    assert considered(one).change_kind == expected
+    assert flawless(one).change_kind == expected
 
 
 @pytest.mark.parametrize(
@@ -124,18 +115,18 @@ def test_a_rule_keeps_apart_what_one_entry_cannot_say(
     rule: Sharing, first: Proposal, second: Proposal
 ) -> None:
     group = Group(1)
-    group.take(considered(first))
-    assert [item for item in SHARING if not item(group, considered(second))] == [rule]
+    group.take(flawless(first))
+    assert [item for item in SHARING if not item(group, flawless(second))] == [rule]
     assert not may_share(first, second)
 
 
 def test_a_file_of_which_rows_are_deleted_neither_leaves_nor_joins_in_that_entry() -> None:
     group = Group(1)
     known = FetchedInputs(files={"x": Add.model_validate(add("x")["add"])})
-    group.take(considered(row_delete(rows_of("x", [1]))), known)
+    group.take(flawless(row_delete(rows_of("x", [1]))), known)
     for rows in ([remove("x"), add("z")], [remove("z"), add("x")]):
-        assert not fits(group, considered(proposal(*rows)), Policy())
-    assert fits(group, considered(proposal(remove("y"), add("z"))), Policy())
+        assert not fits(group, flawless(proposal(*rows)), Policy())
+    assert fits(group, flawless(proposal(remove("y"), add("z"))), Policy())
 
 
 def test_a_group_has_its_limits() -> None:
@@ -145,7 +136,7 @@ def test_a_group_has_its_limits() -> None:
 
 
 def test_a_group_may_reach_its_limits_and_no_further() -> None:
-    size = considered(APPEND).size + considered(OTHER_APPEND).size
+    size = flawless(APPEND).size + flawless(OTHER_APPEND).size
     assert may_share(APPEND, OTHER_APPEND, Policy(group_members_max=2))
     assert may_share(APPEND, OTHER_APPEND, Policy(group_actions_max=2))
     assert may_share(APPEND, OTHER_APPEND, Policy(group_bytes_max=size))
@@ -155,10 +146,10 @@ def test_a_group_may_reach_its_limits_and_no_further() -> None:
 def test_files_that_lose_rows_and_applications_take_their_share_of_an_entrys_actions() -> None:
     files = {name: Add.model_validate(add(name)["add"]) for name in ("x", "y")}
     group = Group(1)
-    group.take(considered(row_delete(rows_of("x", [1]))), FetchedInputs(files=files))
+    group.take(flawless(row_delete(rows_of("x", [1]))), FetchedInputs(files=files))
     same, other = (
-        considered(row_delete(rows_of("x", [2]))),
-        considered(row_delete(rows_of("y", [2]))),
+        flawless(row_delete(rows_of("x", [2]))),
+        flawless(row_delete(rows_of("y", [2]))),
     )
     assert fits(group, same, Policy(group_actions_max=2)), "the file stands in the entry anyway"
     assert not fits(group, other, Policy(group_actions_max=3))
@@ -170,8 +161,8 @@ def test_files_that_lose_rows_and_applications_take_their_share_of_an_entrys_act
 
 
 def test_refusals_take_their_share_of_an_entrys_bytes() -> None:
-    group, refused = Group(1), considered(DELETE)
-    group.take(considered(APPEND))
+    group, refused = Group(1), flawless(DELETE)
+    group.take(flawless(APPEND))
     before = group.size
     group.refuse(refused, refused.id, Rejection(rule="malformed", reason="r" * 100))
     assert group.size > before + 100
@@ -179,7 +170,7 @@ def test_refusals_take_their_share_of_an_entrys_bytes() -> None:
 
 def test_anything_fits_into_an_empty_group() -> None:
     rows = [add(f"f{number}") for number in range(5)]
-    assert fits(Group(1), considered(proposal(*rows)), Policy(group_actions_max=1))
+    assert fits(Group(1), flawless(proposal(*rows)), Policy(group_actions_max=1))
 
 
 def test_every_sharing_rule_says_why() -> None:

@@ -24,6 +24,7 @@ from tests.builders import (
 )
 from tests.fakes.memory_bus import MemoryConsumer
 from tests.fakes.memory_store import MemoryStore
+from tests.support.other_engines import write_next
 from tests.support.outcomes import answers_of, rejection_of, rule_of, rules_of
 from tidegate_committer.loop.partition_worker import PartitionWorker
 from tidegate_committer.loop.table_committer import TableCommitter
@@ -39,11 +40,6 @@ AT = TopicPartition("tidegate.proposals", 0)
 
 def statuses(outcomes: list[Outcome]) -> list[str]:
     return [outcome.status for outcome in outcomes]
-
-
-def foreign(gate: Gate, *rows: builders.Row, root: str = ROOT) -> None:
-    """Write the next version as another engine."""
-    gate.stores[root].put(in_log(commit_name(len(gate.entries(root)))), to_bytes(rows))
 
 
 def test_the_first_proposal_makes_and_registers_the_table(gate: Gate) -> None:
@@ -150,7 +146,7 @@ def test_what_was_not_told_is_told_from_the_log_alone(gate: Gate) -> None:
 
 def test_another_engines_versions_are_told_and_respected(gate: Gate) -> None:
     gate.ask(proposal(add("old")))
-    foreign(gate, info("DELETE"), builders.remove("old"))
+    write_next(gate, info("DELETE"), builders.remove("old"))
     gate.clock.boot += 6
     gate.settle()
     assert [(commit.version, commit.author) for commit in gate.commits()][-1] == (2, "external")
@@ -160,7 +156,7 @@ def test_another_engines_versions_are_told_and_respected(gate: Gate) -> None:
 def test_a_lost_race_is_decided_anew(gate: Gate) -> None:
     gate.ask(proposal(add("old")))
     gate.clock.boot += 1
-    foreign(gate, info("DELETE"), builders.remove("old"))
+    write_next(gate, info("DELETE"), builders.remove("old"))
     outcomes = gate.ask(delete("old", read_version=1), proposal(add("b"), read_version=1))
     assert rule_of(outcomes[0]) == "concurrent_delete_read"
     assert (outcomes[1].status, outcomes[1].version) == ("committed", 3)

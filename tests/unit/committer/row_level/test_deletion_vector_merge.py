@@ -7,10 +7,9 @@ from uuid import UUID
 import pytest
 
 from tests import builders
+from tests.support.decisions import flawless
 from tidegate_committer.intake.action_reader import dated
 from tidegate_committer.intake.candidate import Candidate
-from tidegate_committer.intake.proposal_reader import read_record
-from tidegate_committer.policy import Policy
 from tidegate_committer.row_level.deletion_vector_merge import (
     FileDeletes,
     MergedDeletes,
@@ -47,11 +46,7 @@ def merged(
 
 
 def considered(one: RowIntent | Proposal) -> Candidate:
-    made = builders.row_delete(one) if isinstance(one, RowIntent) else one
-    candidate = read_record(builders.value_of(made), 0, Policy())
-    assert isinstance(candidate, Candidate)
-    assert candidate.flaw is None
-    return candidate
+    return flawless(builders.row_delete(one) if isinstance(one, RowIntent) else one)
 
 
 def _key(one: Add) -> str:
