@@ -10,7 +10,8 @@ from uuid import UUID
 import pytest
 
 from tests.fakes.memory_store import MemoryBus
-from tests.unit.cdc_publisher.written_table import WrittenTable, rows
+from tests.support.delta_logs import append_until, log_names
+from tests.unit.cdc_publisher.written_table import WrittenTable
 from tidegate_checkpointer import service, table_view
 from tidegate_checkpointer.service import Checkpointer
 from tidegate_checkpointer.settings import CheckpointerSettings
@@ -65,8 +66,7 @@ class Scene:
     def grow(self) -> None:
         """Write enough versions to make checkpoint, compaction and checksums due."""
         for table in (self.bad, self.good):
-            while table.version < 17:
-                table.append(rows(table.version + 1))
+            append_until(table, 17)
 
 
 @pytest.fixture
@@ -95,19 +95,16 @@ def failing(name: str, error: Exception | None = None) -> Callable[..., Any]:
     return function
 
 
-def no_sum(follower: Checkpointer, table: Any, *rest: Any) -> Any:
-    if table.name == "bad":
-        raise Odd("of an odd kind")
-    return SUM(follower, table, *rest)
+def failing_for_the_table(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of the service that fails if one of its arguments is the table `bad`."""
 
+    def function(*arguments: Any) -> Any:
+        if any(getattr(argument, "name", None) == "bad" for argument in arguments):
+            raise Odd("of an odd kind")
+        return real(*arguments)
 
-def no_compaction(table: Any, *rest: Any) -> Any:
-    if table.name == "bad":
-        raise Odd("of an odd kind")
-    return COMPACT(table, *rest)
+    return function
 
-
-SUM, COMPACT = Checkpointer._sum, service._compact
 
 STAGES: dict[str, Callable[..., Any]] = {
     "open_store": failing("open_store"),
@@ -117,8 +114,8 @@ STAGES: dict[str, Callable[..., Any]] = {
     "write_checkpoint": failing("write_checkpoint"),
     "move_hint_forward": failing("move_hint_forward"),
     "sweep_proposal_files": failing("sweep_proposal_files"),
-    "_sum": no_sum,
-    "_compact": no_compaction,
+    "_sum": failing_for_the_table(Checkpointer._sum),
+    "_compact": failing_for_the_table(service._compact),
 }
 """The failing stage -> what to patch it with."""
 
@@ -133,8 +130,7 @@ def test_what_nobody_foresaw_sets_one_table_aside_and_is_tried_again(
     scene.grow()
     with mock.patch.object(HOMES.get(stage, service), stage, STAGES[stage]):
         scene.follower.poll()
-        good = {path.name for path in (scene.good.folder / "_delta_log").iterdir()}
-        assert {checkpoint_name(10), checksum_name(12)} <= good
+        assert {checkpoint_name(10), checksum_name(12)} <= log_names(scene.good)
         [result] = scene.state()
         assert (result.service, result.table, result.name) == ("checkpointer", scene.bad.id, "bad")
         assert (result.error_class, result.attempts) == ("Odd", 1)
@@ -147,9 +143,7 @@ def test_what_nobody_foresaw_sets_one_table_aside_and_is_tried_again(
     scene.clock.boot += PAUSE_MIN_S + 1
     scene.follower.poll()
     assert scene.state() == []
-    assert checkpoint_name(10) in {
-        path.name for path in (scene.bad.folder / "_delta_log").iterdir()
-    }
+    assert checkpoint_name(10) in log_names(scene.bad)
 
 
 def test_the_pause_grows_and_each_attempt_is_told(scene: Scene) -> None:
@@ -186,7 +180,7 @@ def test_by_a_notification_one_table_is_set_aside_and_the_other_served(scene: Sc
         for table in (scene.bad, scene.good):
             scene.follower.notice(table.notification())
     assert [item.name for item in scene.state()] == ["bad"]
-    assert (scene.good.folder / "_delta_log" / checkpoint_name(10)).exists()
+    assert checkpoint_name(10) in log_names(scene.good)
 
 
 def test_what_is_foreseen_is_met_again_at_each_look_and_told_once(scene: Scene) -> None:

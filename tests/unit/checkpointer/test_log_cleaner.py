@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from tests.checkpoints import Form, put_classic, put_v2
 from tests.fakes.memory_store import MemoryBus
+from tests.support.delta_logs import NOW_MS, log_folder, log_names, support_v2_checkpoints
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
 from tidegate_checkpointer.cli import table_commands
 from tidegate_checkpointer.log_cleaner import (
@@ -45,7 +46,6 @@ from tidegate_runtime.storage.local_store import LocalStore
 from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward
 from tidegate_runtime.table_io.open_table import open_snapshot
 
-NOW_MS = 100 * DAY_MS + DAY_MS // 2
 EVERY = 3
 FORMS = (None, Form.JSON, Form.PARQUET, Form.CLASSIC)
 
@@ -54,9 +54,7 @@ def written(folder: Path, form: Form | None = None, versions: int = 20) -> Writt
     """Write a table of a version a day, the newest of today, with checkpoints and compactions."""
     table = WrittenTable(folder).create()
     if form is not None:
-        lists = {"readerFeatures": ["v2Checkpoint"], "writerFeatures": ["v2Checkpoint"]}
-        protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **lists}
-        table.commit("UPGRADE", {"protocol": protocol})
+        support_v2_checkpoints(table)
     table.set_metadata(**{"delta.logRetentionDuration": "interval 5 days"})
     store = LocalStore(table.root)
     while table.version < versions:
@@ -81,11 +79,14 @@ def written(folder: Path, form: Form | None = None, versions: int = 20) -> Writt
     return table
 
 
-def planned(table: WrittenTable, *gates: Gate, memory: CleanupMemory | None = None) -> CleanupPlan:
+def cleaned(table: WrittenTable) -> CleanedTable:
     store = LocalStore(table.root)
     head = open_snapshot(store)
-    result = CleanedTable(store, head.version, head.protocol, head.metadata)
-    return survey(result, memory or CleanupMemory(), gates, NOW_MS)
+    return CleanedTable(store, head.version, head.protocol, head.metadata)
+
+
+def planned(table: WrittenTable, *gates: Gate, memory: CleanupMemory | None = None) -> CleanupPlan:
+    return survey(cleaned(table), memory or CleanupMemory(), gates, NOW_MS)
 
 
 def by_delta_rs(table: WrittenTable, version: int) -> list[Any]:
@@ -95,11 +96,6 @@ def by_delta_rs(table: WrittenTable, version: int) -> list[Any]:
 def ours(table: WrittenTable, version: int) -> list[str]:
     files = open_snapshot(LocalStore(table.root), version).files["path"].to_pylist()
     return sorted(f"{table.folder}/{path}" for path in files)
-
-
-def log_of(table: WrittenTable) -> set[str]:
-    result = (table.folder / "_delta_log").rglob("*")
-    return {path.name for path in result if path.is_file()}
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -118,9 +114,9 @@ def test_versions_from_the_floor_on_read_the_same_and_older_ones_are_gone(
     assert delete(store, due, lambda: True).files == len(due.goes) > due.floor
     assert [ours(table, version) for version in kept] == before
     assert [by_delta_rs(table, version) for version in kept] == before
-    assert not {commit_name(version) for version in range(due.floor)} & log_of(table)
-    assert {commit_name(version) for version in kept} <= log_of(table)
-    assert compacted_name(1, 2) not in log_of(table)
+    assert not {commit_name(version) for version in range(due.floor)} & log_names(table)
+    assert {commit_name(version) for version in kept} <= log_names(table)
+    assert compacted_name(1, 2) not in log_names(table)
     for version in (0, due.floor - 1):
         with pytest.raises(InvalidRequest, match="cleaned up"):
             open_snapshot(store, version)
@@ -149,7 +145,7 @@ def test_a_cleanup_that_dies_at_any_file_leaves_a_readable_table(
 
 def test_sidecars_of_checkpoints_that_go_go_and_the_others_stay(tmp_path: Path) -> None:
     table = written(tmp_path / "t", Form.JSON)
-    sidecars = table.folder / "_delta_log" / "_sidecars"
+    sidecars = log_folder(table) / "_sidecars"
     old, new = sidecars / "old.parquet", sidecars / "new.parquet"
     for path, at_s in ((old, (NOW_MS - 2 * DAY_MS) / 1000), (new, NOW_MS / 1000)):
         path.write_bytes(b"x")
@@ -181,12 +177,10 @@ def test_a_table_that_forbids_cleanup_is_left_as_it_is(tmp_path: Path, value: st
 def test_protected_checkpoints_go_only_with_everything_before_the_bound(tmp_path: Path) -> None:
     table = written(tmp_path / "t")
     floor = planned(table).floor
-    protocol = {
-        "minReaderVersion": 1,
-        "minWriterVersion": 7,
-        "writerFeatures": ["checkpointProtection"],
-    }
-    table.commit("PROTECT", {"protocol": protocol})
+    features = {"writerFeatures": ["checkpointProtection"]}
+    table.commit(
+        "PROTECT", {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, **features}}
+    )
     bound = "delta.requireCheckpointProtectionBeforeVersion"
     table.set_metadata(**{bound: str(floor + 1)})
     held = planned(table)
@@ -202,11 +196,11 @@ def test_a_checkpoint_that_contradicts_the_log_stops_the_cleanup(tmp_path: Path)
     store, memory = LocalStore(table.root), CleanupMemory()
     due = planned(table)
     wrong = open_snapshot(store, due.floor)
-    path = table.folder / "_delta_log" / checkpoint_name(due.floor)
+    path = log_folder(table) / checkpoint_name(due.floor)
     at_s = path.stat().st_mtime
     other = open_snapshot(store, due.floor - EVERY)
     path.unlink()
-    put_classic(store, other.__class__(**{**vars_of(other), "version": wrong.version}), NOW_MS)
+    put_classic(store, replace(other, version=wrong.version), NOW_MS)
     os.utime(path, (at_s, at_s))
     assert not verify(store, due, memory, NOW_MS)
     assert "contradicts the log: it " in memory.contradiction
@@ -221,7 +215,7 @@ def test_an_interrupted_cleanup_leaves_a_checkpoint_unverifiable_not_wrong(
     assert verify(store, due, CleanupMemory(), NOW_MS)
     has_time = iter([True] * due.floor + [False])
     assert not delete(store, due, lambda: next(has_time)).is_finished
-    assert commit_name(due.floor - 1) not in log_of(table)
+    assert commit_name(due.floor - 1) not in log_names(table)
     restarted = CleanupMemory()
     again = planned(table)
     assert again.floor == due.floor
@@ -232,18 +226,12 @@ def test_an_interrupted_cleanup_leaves_a_checkpoint_unverifiable_not_wrong(
         table.append(rows(table.version))
         put_classic(store, open_snapshot(store, table.version), NOW_MS)
     later_ms = NOW_MS + 6 * DAY_MS
-    head = open_snapshot(store)
-    result = CleanedTable(store, head.version, head.protocol, head.metadata)
-    newer = survey(result, restarted, (), later_ms)
+    newer = survey(cleaned(table), restarted, (), later_ms)
     assert newer.floor > due.floor
     assert verify(store, newer, restarted, later_ms)
     assert restarted.unverifiable == ""
     assert delete(store, newer, lambda: True).is_finished
-    assert not {commit_name(version) for version in range(newer.floor)} & log_of(table)
-
-
-def vars_of(snapshot: Any) -> dict[str, Any]:
-    return {name: getattr(snapshot, name) for name in snapshot.__dataclass_fields__}
+    assert not {commit_name(version) for version in range(newer.floor)} & log_names(table)
 
 
 def test_the_service_cleans_a_log_within_an_hour_and_respects_a_lease(tmp_path: Path) -> None:
@@ -265,16 +253,16 @@ def test_the_service_cleans_a_log_within_an_hour_and_respects_a_lease(tmp_path: 
     clock = SetClock()
     service = Checkpointer(settings, bus, Running(clock, Health(clock)))
     service.poll()
-    assert commit_name(0) in log_of(table)
+    assert commit_name(0) in log_names(table)
     clock.at_s += 3_600
     service.poll()
-    assert commit_name(5) not in log_of(table)
-    assert {commit_name(version) for version in range(6, 21)} <= log_of(table)
+    assert commit_name(5) not in log_names(table)
+    assert {commit_name(version) for version in range(6, 21)} <= log_names(table)
     give_back_lease(bus, topics, "report", table.id)
     clock.at_s += 6 * DAY_MS / 1000
     service.poll()
-    assert commit_name(17) not in log_of(table)
-    assert commit_name(18) in log_of(table)
+    assert commit_name(17) not in log_names(table)
+    assert commit_name(18) in log_names(table)
     labels = {"table": "t"}
     files = prometheus_client.REGISTRY.get_sample_value("tidegate_log_cleanup_files_total", labels)
     assert files is not None
@@ -286,28 +274,26 @@ def test_a_doubted_checksum_stops_the_cleanup_until_it_is_deleted(tmp_path: Path
     topics = CheckpointerSettings().kafka.topics
     bus, clock = MemoryBus(topics.declared()), SetClock()
     store, newest = LocalStore(table.root), open_snapshot(LocalStore(table.root))
-    path = table.folder / "_delta_log" / checksum_name(table.version)
+    path = log_folder(table) / checksum_name(table.version)
     right = version_checksum.of(newest)
     path.write_bytes(version_checksum.encode(replace(right, num_files=999)))
     schedule = CleanupSchedule(bus, topics, Running(clock, Health(clock)))
     schedule.note_checksum(table.id, "doubted", store, newest.version, right)
-    cleaned = CleanedTable(store, newest.version, newest.protocol, newest.metadata)
     record = table.record(published_through=table.version)
     labels = {"table": "doubted", "why": "contradicted"}
-    schedule.clean(record, cleaned)
-    assert commit_name(0) in log_of(table)
-    blocked = prometheus_client.REGISTRY.get_sample_value("tidegate_log_cleanup_blocked", labels)
-    assert blocked == 1
+    sample = prometheus_client.REGISTRY.get_sample_value
+    schedule.clean(record, cleaned(table))
+    assert commit_name(0) in log_names(table)
+    assert sample("tidegate_log_cleanup_blocked", labels) == 1
     by_hand = CliRunner().invoke(
         table_commands.app, ["cleanup", table.root, "--offline", "--apply"]
     )
     assert by_hand.exit_code == 3
     assert "CorruptChecksum: nothing of table" in by_hand.stderr
     path.unlink()
-    schedule.clean(record, cleaned)
-    assert commit_name(0) not in log_of(table)
-    blocked = prometheus_client.REGISTRY.get_sample_value("tidegate_log_cleanup_blocked", labels)
-    assert blocked == 0
+    schedule.clean(record, cleaned(table))
+    assert commit_name(0) not in log_names(table)
+    assert sample("tidegate_log_cleanup_blocked", labels) == 0
 
 
 class SetClock(SystemClock):

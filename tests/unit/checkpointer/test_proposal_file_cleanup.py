@@ -16,23 +16,19 @@ def store() -> MemoryStore:
     return MemoryStore("memory://t", lambda: NOW_MS)
 
 
-def left(store: MemoryStore) -> set[str]:
-    return set(store.files)
-
-
 def test_expired_files_of_actions_and_decided_versions_go(store: MemoryStore) -> None:
     decided = f"{STAGED}/{7:020d}.{NAME}.json"
     for path in (CLAIM, decided, "part-0.parquet"):
         store.put(path, b"x")
     assert sweep_proposal_files(store, 7, NOW_MS + 1) == 2
-    assert left(store) == {"part-0.parquet"}
+    assert set(store.files) == {"part-0.parquet"}
 
 
 def test_a_staged_version_that_is_not_in_the_log_yet_stays_however_old(store: MemoryStore) -> None:
     path = f"{STAGED}/{8:020d}.{NAME}.json"
     store.put(path, b"x")
     assert sweep_proposal_files(store, 7, NOW_MS + 1) == 0
-    assert left(store) == {path}
+    assert set(store.files) == {path}
 
 
 def test_what_may_still_be_asked_for_stays(store: MemoryStore) -> None:

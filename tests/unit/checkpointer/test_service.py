@@ -17,6 +17,14 @@ import pytest
 from tests.builders import StandingClock, add, creation, table_in_memory
 from tests.checkpoints import put_classic
 from tests.fakes.memory_store import MemoryBus, MemoryStore
+from tests.support.delta_logs import (
+    append_until,
+    ask_for_v2_checkpoints,
+    delete_commits,
+    hint_of,
+    log_folder,
+    log_names,
+)
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
 from tidegate_checkpointer import table_view
 from tidegate_checkpointer.machine import SummaryState
@@ -24,7 +32,7 @@ from tidegate_checkpointer.service import Checkpointer
 from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_checkpointer.table_turns import settle
 from tidegate_checkpointer.table_view import TableView
-from tidegate_delta.checkpoints import last_checkpoint, version_checksum
+from tidegate_delta.checkpoints import version_checksum
 from tidegate_delta.checkpoints.checkpoint_state import new_state
 from tidegate_delta.errors import Misconfigured, TidegateError, Unavailable
 from tidegate_delta.log.commit import sha256
@@ -59,8 +67,12 @@ def bus() -> MemoryBus:
 
 @pytest.fixture
 def table(tmp_path: Path, bus: MemoryBus) -> WrittenTable:
-    table = WrittenTable(tmp_path / "t").create()
-    table.register(bus.producer(), CheckpointerSettings().kafka.topics)
+    return registered(WrittenTable(tmp_path / "t"), bus)
+
+
+def registered(table: WrittenTable, bus: MemoryBus) -> WrittenTable:
+    """Create a table and publish its registration."""
+    table.create().register(bus.producer(), CheckpointerSettings().kafka.topics)
     return table
 
 
@@ -70,21 +82,16 @@ def checkpointer(bus: MemoryBus, **section: Any) -> Checkpointer:
     return Checkpointer(settings, bus, Running(clock, Health(clock)))
 
 
-def log_of(table: WrittenTable) -> set[str]:
-    return {path.name for path in (table.folder / "_delta_log").iterdir()}
+def modification_times(table: WrittenTable) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in log_folder(table).iterdir()}
 
 
-def grow(table: WrittenTable, until: int) -> None:
-    while table.version < until:
-        table.append(rows(table.version + 1))
-
-
-def opened(table: WrittenTable, version: int) -> Snapshot:
+def opened(table: WrittenTable, version: int | None = None) -> Snapshot:
     return open_snapshot(LocalStore(table.root), version)
 
 
 def summary(table: WrittenTable, version: int | None = None) -> Any:
-    snapshot = open_snapshot(LocalStore(table.root), version)
+    snapshot = opened(table, version)
     return snapshot.version, snapshot.metadata, sorted(snapshot.files["path"].to_pylist())
 
 
@@ -99,44 +106,40 @@ def test_notifications_bring_checksums_compactions_and_checkpoints(
     expected = {checksum_name(version) for version in range(22)}
     expected |= {checkpoint_name(10), checkpoint_name(20)}
     expected |= {compacted_name(0, 4), compacted_name(5, 9), compacted_name(11, 15)}
-    assert expected <= log_of(table)
-    result = last_checkpoint.decode((table.folder / "_delta_log/_last_checkpoint").read_bytes())
-    assert result is not None
-    assert result.version == 20
+    assert expected <= log_names(table)
+    assert hint_of(table).version == 20
 
 
 def test_the_table_reads_the_same_with_what_was_written(
     table: WrittenTable, bus: MemoryBus
 ) -> None:
-    grow(table, 12)
+    append_until(table, 12)
     table.drop(next(iter(table.files)))
-    grow(table, 17)
+    append_until(table, 17)
     before = [summary(table, version) for version in range(18)]
     checkpointer(bus).poll()
-    assert checkpoint_name(10) in log_of(table)
+    assert checkpoint_name(10) in log_names(table)
     assert [summary(table, version) for version in range(18)] == before
     assert summary(table) == before[-1]
 
 
 def test_a_look_catches_up_after_a_pause(table: WrittenTable, bus: MemoryBus) -> None:
-    grow(table, 37)
+    append_until(table, 37)
     checkpointer(bus).poll()
-    names = log_of(table)
+    names = log_names(table)
     assert {checkpoint_name(30), compacted_name(31, 35)} <= names
     assert checkpoint_name(20) not in names
     assert {checksum_name(version) for version in range(38)} <= names
 
 
 def test_a_second_look_changes_nothing(table: WrittenTable, bus: MemoryBus) -> None:
-    grow(table, 23)
+    append_until(table, 23)
     checkpointer(bus).poll()
-    times = {path: path.stat().st_mtime_ns for path in (table.folder / "_delta_log").iterdir()}
+    times = modification_times(table)
     service = checkpointer(bus)
     service.poll()
     service.notice(table.notification())
-    assert {
-        path: path.stat().st_mtime_ns for path in (table.folder / "_delta_log").iterdir()
-    } == times
+    assert modification_times(table) == times
 
 
 def test_the_interval_is_the_tables_property_even_when_it_changes(
@@ -145,21 +148,19 @@ def test_the_interval_is_the_tables_property_even_when_it_changes(
     service = checkpointer(bus)
     service.notice(table.notification())
     table.set_metadata(**{"delta.checkpointInterval": "3"})
-    grow(table, 4)
+    append_until(table, 4)
     service.notice(table.notification())
-    assert checkpoint_name(3) in log_of(table)
+    assert checkpoint_name(3) in log_names(table)
 
 
 def test_a_hint_that_was_not_moved_is_moved_by_the_next_life(
     table: WrittenTable, bus: MemoryBus
 ) -> None:
-    grow(table, 11)
+    append_until(table, 11)
     store = LocalStore(table.root)
     put_classic(store, open_snapshot(store, 10), 0)
     checkpointer(bus).poll()
-    result = last_checkpoint.decode((table.folder / "_delta_log/_last_checkpoint").read_bytes())
-    assert result is not None
-    assert result.version == 10
+    assert hint_of(table).version == 10
 
 
 def test_a_checkpoint_that_another_wrote_is_left_as_it_is(
@@ -167,23 +168,23 @@ def test_a_checkpoint_that_another_wrote_is_left_as_it_is(
 ) -> None:
     service, store = checkpointer(bus), LocalStore(table.root)
     service.notice(table.notification())
-    grow(table, 11)
-    theirs = table.folder / "_delta_log" / checkpoint_name(10)
+    append_until(table, 11)
+    theirs = log_folder(table) / checkpoint_name(10)
     given = put_classic(store, open_snapshot(store, 10), 0)
     checkpoint_writer.move_hint_forward(store, given)
     written_ns = theirs.stat().st_mtime_ns
     service.notice(table.notification())
     assert theirs.stat().st_mtime_ns == written_ns
-    assert checksum_name(11) in log_of(table)
-    assert compacted_name(6, 10) not in log_of(table)
+    assert checksum_name(11) in log_names(table)
+    assert compacted_name(6, 10) not in log_names(table)
 
 
 def test_a_torn_checkpoint_that_the_hint_names_is_written_again(
     table: WrittenTable, bus: MemoryBus
 ) -> None:
-    grow(table, 11)
+    append_until(table, 11)
     checkpointer(bus).poll()
-    path = table.folder / "_delta_log" / checkpoint_name(10)
+    path = log_folder(table) / checkpoint_name(10)
     whole = path.read_bytes()
     path.write_bytes(whole[:-3])
     checkpointer(bus).poll()
@@ -193,165 +194,146 @@ def test_a_torn_checkpoint_that_the_hint_names_is_written_again(
 def test_two_instances_leave_one_checkpoint_of_a_version(
     table: WrittenTable, bus: MemoryBus
 ) -> None:
-    names = ["v2Checkpoint"]
-    lists = {"readerFeatures": names, "writerFeatures": names}
-    table.commit("UPGRADE", {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **lists}})
-    table.set_metadata(**{"delta.checkpointPolicy": "v2"})
+    ask_for_v2_checkpoints(table)
     first, second = checkpointer(bus), checkpointer(bus)
     first.notice(table.notification())
     second.notice(table.notification())
-    grow(table, 10)
+    append_until(table, 10)
     first.notice(table.notification())
-    (table.folder / "_delta_log" / "_last_checkpoint").unlink()
+    (log_folder(table) / "_last_checkpoint").unlink()
     second.notice(table.notification())
-    assert len(list((table.folder / "_delta_log").glob("*.checkpoint.*.json"))) == 1
-    assert (table.folder / "_delta_log" / "_last_checkpoint").exists()
+    assert len(list(log_folder(table).glob("*.checkpoint.*.json"))) == 1
+    assert (log_folder(table) / "_last_checkpoint").exists()
 
 
 def test_a_table_that_asks_for_checkpoints_of_the_second_kind_gets_them(
     table: WrittenTable, bus: MemoryBus
 ) -> None:
-    names = ["v2Checkpoint"]
-    lists = {"readerFeatures": names, "writerFeatures": names}
-    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **lists}
-    table.commit("UPGRADE PROTOCOL", {"protocol": protocol})
-    table.set_metadata(**{"delta.checkpointPolicy": "v2"})
-    grow(table, 9)
+    ask_for_v2_checkpoints(table)
+    append_until(table, 9)
     table.drop(next(iter(table.files)))
     before = summary(table)
     checkpointer(bus).poll()
-    log = table.folder / "_delta_log"
+    log = log_folder(table)
     [top] = log.glob("*.checkpoint.*.json")
     assert top.name.startswith(f"{10:020d}.checkpoint.")
     assert not list(log.glob("*.checkpoint*.parquet"))
     assert list((log / "_sidecars").iterdir())
-    result = last_checkpoint.decode((log / "_last_checkpoint").read_bytes())
-    assert result is not None
-    assert (result.version, result.num_of_add_files) == (10, len(table.files))
-    for old in range(10):
-        (log / f"{old:020d}.json").unlink()
+    assert (hint_of(table).version, hint_of(table).num_of_add_files) == (10, len(table.files))
+    delete_commits(table, below=10)
     for old_name in (compacted_name(0, 4), compacted_name(5, 9)):
         (log / old_name).unlink(missing_ok=True)
     assert summary(table) == before
-    grow(table, 11)
+    append_until(table, 11)
     assert summary(table)[0] == 11
 
 
+def checksum_differences(table: WrittenTable, version: int) -> tuple[str, ...]:
+    """Return where a version's checksum file differs from what the log says."""
+    content = (log_folder(table) / checksum_name(version)).read_bytes()
+    truth = version_checksum.of(opened(table, version))
+    return version_checksum.differences(version_checksum.decode(content), truth)
+
+
 def test_a_checksum_follows_from_the_one_before(table: WrittenTable, bus: MemoryBus) -> None:
-    grow(table, 6)
+    append_until(table, 6)
     checkpointer(bus).poll()
     for version in range(7):
-        content = (table.folder / "_delta_log" / checksum_name(version)).read_bytes()
-        truth = version_checksum.of(open_snapshot(LocalStore(table.root), version))
-        assert version_checksum.differences(version_checksum.decode(content), truth) == ()
+        assert checksum_differences(table, version) == ()
 
 
 def test_a_torn_checksum_is_not_built_upon(table: WrittenTable, bus: MemoryBus) -> None:
-    grow(table, 3)
-    (table.folder / "_delta_log" / checksum_name(2)).write_bytes(b'{"tableSize')
+    append_until(table, 3)
+    (log_folder(table) / checksum_name(2)).write_bytes(b'{"tableSize')
     checkpointer(bus).poll()
-    content = (table.folder / "_delta_log" / checksum_name(3)).read_bytes()
-    truth = version_checksum.of(open_snapshot(LocalStore(table.root), 3))
-    assert version_checksum.differences(version_checksum.decode(content), truth) == ()
+    assert checksum_differences(table, 3) == ()
 
 
 def test_a_log_that_begins_with_a_checkpoint_is_followed(
     table: WrittenTable, bus: MemoryBus
 ) -> None:
-    grow(table, 12)
+    append_until(table, 12)
     checkpointer(bus).poll()
-    for version in range(10):
-        (table.folder / "_delta_log" / f"{version:020d}.json").unlink()
+    delete_commits(table, below=10)
     for name in (compacted_name(0, 4), compacted_name(5, 9), "_last_checkpoint"):
-        (table.folder / "_delta_log" / name).unlink(missing_ok=True)
-    grow(table, 21)
+        (log_folder(table) / name).unlink(missing_ok=True)
+    append_until(table, 21)
     checkpointer(bus).poll()
-    assert checkpoint_name(20) in log_of(table)
+    assert checkpoint_name(20) in log_names(table)
     assert summary(table)[2] == sorted(table.files)
 
 
 def test_no_checkpoint_is_due_of_a_version_that_is_gone(
     table: WrittenTable, bus: MemoryBus
 ) -> None:
-    grow(table, 12)
+    append_until(table, 12)
     checkpointer(bus).poll()
-    for version in range(11):
-        (table.folder / "_delta_log" / f"{version:020d}.json").unlink()
-    (table.folder / "_delta_log" / "_last_checkpoint").unlink()
-    grow(table, 15)
+    delete_commits(table, below=11)
+    (log_folder(table) / "_last_checkpoint").unlink()
+    append_until(table, 15)
     checkpointer(bus).poll()
-    assert {checksum_name(15), compacted_name(11, 15)} <= log_of(table)
+    assert {checksum_name(15), compacted_name(11, 15)} <= log_names(table)
 
 
 def test_a_table_made_anew_in_its_place_is_summed_up_anew(
     table: WrittenTable, bus: MemoryBus
 ) -> None:
     service = checkpointer(bus)
-    grow(table, 12)
+    append_until(table, 12)
     service.poll()
     shutil.rmtree(table.folder)
     again = WrittenTable(table.folder).create()
     again.set_metadata(owner="ann")
     service.poll()
-    grow(again, 14)
+    append_until(again, 14)
     service.poll()
-    assert {checksum_name(version) for version in range(15)} <= log_of(again)
+    assert {checksum_name(version) for version in range(15)} <= log_names(again)
     assert {str(opened(again, version).checksum) for version in range(15)} == {"agrees"}
 
 
 def test_a_feature_we_do_not_summarise_leaves_the_log_alone_and_others_go_on(
     tmp_path: Path, bus: MemoryBus, table: WrittenTable
 ) -> None:
-    other = WrittenTable(tmp_path / "other", id=table.id.__class__(int=2)).create()
-    other.commit(
-        "x",
-        {
-            "protocol": {
-                "minReaderVersion": 1,
-                "minWriterVersion": 7,
-                "writerFeatures": ["fromTheFuture"],
-            }
-        },
-    )
-    grow(other, 11)
-    grow(table, 11)
-    other.register(bus.producer(), CheckpointerSettings().kafka.topics)
+    other = registered(WrittenTable(tmp_path / "other", id=UUID(int=2)), bus)
+    features = {"writerFeatures": ["fromTheFuture"]}
+    other.commit("x", {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, **features}})
+    append_until(other, 11)
+    append_until(table, 11)
     service = checkpointer(bus)
     service.poll()
     service.notice(other.notification())
-    assert log_of(other) == {f"{version:020d}.json" for version in range(12)}
-    assert checkpoint_name(10) in log_of(table)
+    assert log_names(other) == {commit_name(version) for version in range(12)}
+    assert checkpoint_name(10) in log_names(table)
 
 
 def test_a_table_with_a_feature_that_leaves_checkpoints_alone_is_summarised(
     table: WrittenTable, bus: MemoryBus
 ) -> None:
     table.set_metadata(**{"delta.enableChangeDataFeed": "true"})
-    grow(table, 10)
+    append_until(table, 10)
     checkpointer(bus).poll()
-    assert checkpoint_name(10) in log_of(table)
+    assert checkpoint_name(10) in log_names(table)
 
 
 def test_a_table_set_aside_waits_for_the_next_look(table: WrittenTable, bus: MemoryBus) -> None:
-    grow(table, 3)
-    broken = table.folder / "_delta_log" / f"{2:020d}.json"
+    append_until(table, 3)
+    broken = log_folder(table) / commit_name(2)
     content = broken.read_bytes()
     broken.write_bytes(b"{torn")
     service = checkpointer(bus)
     service.poll()
-    assert checksum_name(3) not in log_of(table)
+    assert checksum_name(3) not in log_names(table)
     broken.write_bytes(content)
     service.notice(table.notification())
-    assert checksum_name(3) not in log_of(table)
+    assert checksum_name(3) not in log_names(table)
     service.poll()
-    assert checksum_name(3) in log_of(table)
+    assert checksum_name(3) in log_names(table)
 
 
 def test_a_put_without_an_answer_is_its_tables_own_and_the_log_is_read_anew(
     table: WrittenTable, bus: MemoryBus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = WrittenTable(tmp_path / "u", id=UUID(int=0xF11F)).create()
-    other.register(bus.producer(), CheckpointerSettings().kafka.topics)
+    other = registered(WrittenTable(tmp_path / "u", id=UUID(int=0xF11F)), bus)
     service, works = checkpointer(bus), LocalStore.put_if_absent
 
     def asked(store: LocalStore, *told: Any) -> Put:
@@ -360,10 +342,10 @@ def test_a_put_without_an_answer_is_its_tables_own_and_the_log_is_read_anew(
     with monkeypatch.context() as patched:
         patched.setattr(LocalStore, "put_if_absent", asked)
         service.poll()
-        assert checksum_name(0) in log_of(other)
-        assert checksum_name(0) not in log_of(table)
+        assert checksum_name(0) in log_names(other)
+        assert checksum_name(0) not in log_names(table)
     service.poll()
-    assert checksum_name(0) in log_of(table)
+    assert checksum_name(0) in log_names(table)
 
 
 @pytest.mark.parametrize("error", [Unavailable, Misconfigured])
@@ -374,8 +356,7 @@ def test_a_table_whose_store_is_away_is_set_aside_and_others_go_on(
     monkeypatch: pytest.MonkeyPatch,
     error: type[TidegateError],
 ) -> None:
-    other = WrittenTable(tmp_path / "u", id=UUID(int=0xF11F)).create()
-    other.register(bus.producer(), CheckpointerSettings().kafka.topics)
+    other = registered(WrittenTable(tmp_path / "u", id=UUID(int=0xF11F)), bus)
     service, works = checkpointer(bus), LocalStore.list_from
 
     def asked(store: LocalStore, folder: str, start: str) -> Any:
@@ -387,14 +368,14 @@ def test_a_table_whose_store_is_away_is_set_aside_and_others_go_on(
         patched.setattr(LocalStore, "list_from", asked)
         service.notice(table.notification())
         service.poll()
-        assert checksum_name(0) in log_of(other)
-        assert checksum_name(0) not in log_of(table)
+        assert checksum_name(0) in log_names(other)
+        assert checksum_name(0) not in log_names(table)
     service.poll()
-    assert checksum_name(0) in log_of(table)
+    assert checksum_name(0) in log_names(table)
 
 
 def test_what_another_wrote_first_is_left_as_it_is(table: WrittenTable, bus: MemoryBus) -> None:
-    theirs = table.folder / "_delta_log" / checksum_name(0)
+    theirs = log_folder(table) / checksum_name(0)
     table.append(rows(1))
     theirs.write_bytes(b"theirs")
     checkpointer(bus).poll()
@@ -407,17 +388,17 @@ def test_commits_that_do_nothing_leave_no_empty_compaction(
     while table.version < 9:
         table.commit("NOTHING")
     checkpointer(bus).poll()
-    assert compacted_name(0, 4) in log_of(table)
-    assert compacted_name(5, 9) not in log_of(table)
+    assert compacted_name(0, 4) in log_names(table)
+    assert compacted_name(5, 9) not in log_names(table)
     assert summary(table)[0] == 9
 
 
 def test_a_checkpoint_keeps_a_fresh_tombstone(table: WrittenTable, bus: MemoryBus) -> None:
-    grow(table, 9)
+    append_until(table, 9)
     gone = next(iter(table.files))
     table.drop(gone)
     checkpointer(bus).poll()
-    parquet = pq.read_table(table.folder / "_delta_log" / checkpoint_name(10))
+    parquet = pq.read_table(log_folder(table) / checkpoint_name(10))
     removed = [item["path"] for item in parquet["remove"].to_pylist() if item]
     assert removed == [gone]
 
@@ -428,14 +409,14 @@ def test_a_checksum_that_contradicts_the_log_is_told_and_checkpoints_go_on(
     service, labels = checkpointer(bus), {"table": "t"}
     sample = prometheus_client.REGISTRY.get_sample_value
     before = sample("tidegate_checksum_contradictions_total", labels) or 0
-    grow(table, 9)
+    append_until(table, 9)
     service.poll()
-    path = table.folder / "_delta_log" / checksum_name(10)
-    body = orjson.loads((path.parent / checksum_name(9)).read_bytes())
+    path = log_folder(table) / checksum_name(10)
+    body = checksum_body(table, 9)
     path.write_bytes(orjson.dumps({**body, "numFiles": 999}))
-    grow(table, 10)
+    append_until(table, 10)
     service.poll()
-    assert checkpoint_name(10) in log_of(table)
+    assert checkpoint_name(10) in log_names(table)
     assert "num_files 999, not 10" in caplog.text
     assert sample("tidegate_checksum_contradictions_total", labels) == before + 1
 
@@ -478,11 +459,11 @@ def test_a_table_that_is_not_there_or_not_to_be_touched_is_left_as_it_is(
     at = TopicPartition(topics.table_state, record.topic_partition)
     producer.publish(at, str(record.table).encode(), encode(changed), headers(changed))
     producer.flush(1.0)
-    grow(table, 12)
-    before = log_of(table)
+    append_until(table, 12)
+    before = log_names(table)
     metrics.CHECKPOINT_AGE.labels(record.name).set(inf)  # as when it was set aside
     checkpointer(bus).poll()
-    assert log_of(table) == before
+    assert log_names(table) == before
     labels = {"table": record.name}
     age = prometheus_client.REGISTRY.get_sample_value("tidegate_checkpoint_age_versions", labels)
     assert age is None, "nobody need get up for it"
@@ -493,7 +474,7 @@ def test_a_version_costs_one_read_and_one_write(
 ) -> None:
     service, asked = checkpointer(bus), list[tuple[str, str]]()
     service.notice(told_of(table))
-    grow(table, 20)
+    append_until(table, 20)
     service.poll()
     for name in ("read", "open", "put", "put_if_absent", "list_from"):
         monkeypatch.setattr(LocalStore, name, noting(asked, name))
@@ -502,19 +483,19 @@ def test_a_version_costs_one_read_and_one_write(
         service.notice(told_of(table))
     compactions = [path for verb, path in asked if path.endswith(".compacted.json")]
     assert len(compactions) == 1
-    expected = [("read", f"{version:020d}.json") for version in range(21, 30)]
+    expected = [("read", commit_name(version)) for version in range(21, 30)]
     expected += [("put_if_absent", checksum_name(version)) for version in range(21, 30)]
     assert sorted(asked) == sorted([*expected, ("put_if_absent", compactions[0])])
     asked.clear()
     table.append(rows(30))
     service.notice(told_of(table))
     assert len([path for verb, path in asked if verb == "list_from"]) == 1
-    assert [path for verb, path in asked if verb == "read"] == [f"{30:020d}.json"]
+    assert [path for verb, path in asked if verb == "read"] == [commit_name(30)]
 
 
 def told_of(table: WrittenTable) -> CommitRecord:
     """Return the notification of a table's newest version, as a committer writes it."""
-    content = (table.folder / "_delta_log" / f"{table.version:020d}.json").read_bytes()
+    content = (log_folder(table) / commit_name(table.version)).read_bytes()
     return table.notification().model_copy(update={"sha256": sha256(content)})
 
 
@@ -534,11 +515,11 @@ def test_a_notification_that_is_not_what_the_log_holds_has_the_log_listed(
 ) -> None:
     service, asked = checkpointer(bus), list[tuple[str, str]]()
     service.notice(told_of(table))
-    grow(table, 3)
+    append_until(table, 3)
     monkeypatch.setattr(LocalStore, "list_from", noting(asked, "list_from"))
     service.notice(table.notification())
     assert len(asked) == 1
-    assert {checksum_name(version) for version in range(4)} <= log_of(table)
+    assert {checksum_name(version) for version in range(4)} <= log_names(table)
 
 
 def test_states_beyond_the_limit_are_read_again(table: WrittenTable, bus: MemoryBus) -> None:
@@ -550,7 +531,7 @@ def test_states_beyond_the_limit_are_read_again(table: WrittenTable, bus: Memory
         while service.unfinished:
             service.go_on(table.id)
     expected = {checksum_name(version) for version in range(22)}
-    assert {*expected, checkpoint_name(20)} <= log_of(table)
+    assert {*expected, checkpoint_name(20)} <= log_names(table)
     assert {str(opened(table, version).checksum) for version in range(22)} == {"agrees"}
 
 
@@ -572,19 +553,15 @@ def test_the_state_goes_first_that_spares_the_least_time() -> None:
 def test_a_checkpoint_of_which_a_sidecar_went_is_followed_by_a_whole_one(
     table: WrittenTable, bus: MemoryBus
 ) -> None:
-    service, log = checkpointer(bus), table.folder / "_delta_log"
-    names = ["v2Checkpoint"]
-    lists = {"readerFeatures": names, "writerFeatures": names}
-    table.commit("UPGRADE", {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **lists}})
-    table.set_metadata(**{"delta.checkpointPolicy": "v2"})
-    grow(table, 10)
+    service, log = checkpointer(bus), log_folder(table)
+    ask_for_v2_checkpoints(table)
+    append_until(table, 10)
     service.poll()
     for path in (log / "_sidecars").iterdir():
         path.unlink()
-    grow(table, 20)
+    append_until(table, 20)
     service.poll()
-    for version in range(20):
-        (log / f"{version:020d}.json").unlink()
+    delete_commits(table, below=20)
     for path in log.glob("*.compacted.json"):
         path.unlink()
     assert summary(table)[2] == sorted(table.files)
@@ -593,20 +570,17 @@ def test_a_checkpoint_of_which_a_sidecar_went_is_followed_by_a_whole_one(
 def test_two_instances_that_take_turns_never_name_a_sidecar_that_is_cleaned_up(
     table: WrittenTable, bus: MemoryBus
 ) -> None:
-    names = ["v2Checkpoint"]
-    lists = {"readerFeatures": names, "writerFeatures": names}
-    table.commit("UPGRADE", {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **lists}})
-    table.set_metadata(**{"delta.checkpointPolicy": "v2"})
+    ask_for_v2_checkpoints(table)
     instances, store = [checkpointer(bus), checkpointer(bus)], LocalStore(table.root)
     for due in range(10, 80, 10):
-        grow(table, due)
+        append_until(table, due)
         table.drop(next(iter(table.files)))
         ahead, behind = instances
         ahead.notice(told_of(table))
         if due % 20:
             behind.notice(told_of(table))
             instances.reverse()
-        log = table.folder / "_delta_log"
+        log = log_folder(table)
         [*older, newest] = sorted(log.glob("*.checkpoint.*.json"))
         assert newest.name.startswith(f"{due:020d}")
         for path in older:
@@ -630,18 +604,18 @@ def test_long_work_waits_for_a_turn_of_its_table(
     table: WrittenTable, bus: MemoryBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = checkpointer(bus)
-    grow(table, 12)
+    append_until(table, 12)
     with monkeypatch.context() as patched:
         slow(patched)
         service.poll()
         assert list(service.unfinished) == [table.id]
         service.notice(told_of(table))
-        assert log_of(table) == {f"{version:020d}.json" for version in range(13)}
+        assert log_names(table) == {commit_name(version) for version in range(13)}
     for _ in range(100):
         if not service.unfinished:
             break
         service.go_on(table.id)
-    assert {checkpoint_name(10), checksum_name(12)} <= log_of(table)
+    assert {checkpoint_name(10), checksum_name(12)} <= log_names(table)
 
 
 def test_a_turn_does_one_long_work(
@@ -649,10 +623,10 @@ def test_a_turn_does_one_long_work(
 ) -> None:
     slow(monkeypatch)
     service = checkpointer(bus)
-    grow(table, 12)
+    append_until(table, 12)
     service.poll()
     service.go_on(table.id)
-    summaries = log_of(table) - {f"{version:020d}.json" for version in range(13)}
+    summaries = log_names(table) - {commit_name(version) for version in range(13)}
     assert summaries == {checksum_name(0)}
     assert list(service.unfinished) == [table.id]
 
@@ -661,7 +635,7 @@ def test_a_table_leaves_the_quarantine_only_once_its_long_work_is_done(
     table: WrittenTable, bus: MemoryBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = checkpointer(bus)
-    grow(table, 12)
+    append_until(table, 12)
     slow(monkeypatch)
     with monkeypatch.context() as patched:
         patched.setattr(LocalStore, "put_if_absent", lambda *_: Put.UNKNOWN)
@@ -674,7 +648,7 @@ def test_a_table_leaves_the_quarantine_only_once_its_long_work_is_done(
     while service.unfinished:
         service.go_on(table.id)
     assert not read_follower_state(bus, topics)
-    assert checkpoint_name(10) in log_of(table)
+    assert checkpoint_name(10) in log_names(table)
 
 
 def test_a_heavy_tail_is_due_a_checkpoint_unless_the_interval_is_set(
@@ -683,29 +657,34 @@ def test_a_heavy_tail_is_due_a_checkpoint_unless_the_interval_is_set(
     monkeypatch.setattr(table_view, "HEAVY_BYTES", 100)
     service = checkpointer(bus)
     table.set_metadata(**{"delta.checkpointInterval": "10"})
-    grow(table, 7)
+    append_until(table, 7)
     service.notice(told_of(table))
-    assert checkpoint_name(7) not in log_of(table)
+    assert checkpoint_name(7) not in log_names(table)
     table.configuration = {}
     table.set_metadata()
     service.notice(told_of(table))
-    assert checkpoint_name(8) in log_of(table)
+    assert checkpoint_name(8) in log_names(table)
+
+
+def checksum_body(table: WrittenTable, version: int) -> dict[str, Any]:
+    body: dict[str, Any] = orjson.loads((log_folder(table) / checksum_name(version)).read_bytes())
+    return body
 
 
 def test_the_checksum_of_a_small_table_lists_its_files_and_their_sizes(
     table: WrittenTable, bus: MemoryBus
 ) -> None:
-    grow(table, 11)
+    append_until(table, 11)
     table.drop(next(iter(table.files)))
     checkpointer(bus).poll()
-    body = orjson.loads((table.folder / "_delta_log" / checksum_name(12)).read_bytes())
+    body = checksum_body(table, 12)
     assert sorted(add["path"] for add in body["allFiles"]) == sorted(table.files)
     assert not any(add["dataChange"] for add in body["allFiles"])
     assert sum(body["fileSizeHistogram"]["fileCounts"]) == len(table.files)
     assert sum(body["fileSizeHistogram"]["totalBytes"]) == body["tableSizeBytes"]
-    grow(table, 70)
+    append_until(table, 70)
     checkpointer(bus).poll()
-    body = orjson.loads((table.folder / "_delta_log" / checksum_name(70)).read_bytes())
+    body = checksum_body(table, 70)
     assert "allFiles" not in body
     assert sum(body["fileSizeHistogram"]["fileCounts"]) == len(table.files)
 
@@ -728,9 +707,9 @@ def test_a_long_compaction_is_made_of_our_shorter_ones_and_says_what_the_commits
     names = [compacted_name(start, start + 4) for start in (0, 5, 10, 15)]
     assert [name for _, name in asked if name in names] == names
     assert not [name for _, name in asked if name == commit_name(4)]
-    assert compacted_name(0, 24) in log_of(table)
+    assert compacted_name(0, 24) in log_names(table)
     for name in names:
-        (table.folder / "_delta_log" / name).unlink()
+        (log_folder(table) / name).unlink()
     for version in range(24):
-        (table.folder / "_delta_log" / commit_name(version)).write_bytes(b"{torn")
+        (log_folder(table) / commit_name(version)).write_bytes(b"{torn")
     assert summary(table) == before

@@ -22,19 +22,22 @@ def check(*features: str, **configuration: str) -> None:
     check_checkpointable(protocol, metadata, "t")
 
 
+def check_for_readers(feature: str, **configuration: str) -> Metadata:
+    """Check a table with a feature that readers must know, and return its metadata."""
+    lists = {"reader_features": (feature,), "writer_features": (feature,)}
+    protocol = Protocol(min_reader_version=3, min_writer_version=7, **lists)
+    metadata = Metadata(id="m", schema_string=SCHEMA, configuration=configuration)
+    check_checkpointable(protocol, metadata, "t")
+    return metadata
+
+
 @pytest.mark.parametrize("feature", FOR_WRITERS)
 def test_what_leaves_a_checkpoint_as_it_is_may_be_on(feature: str) -> None:
     check(feature)
 
 
 def test_a_table_with_deletion_vectors_is_summarised() -> None:
-    names = ("deletionVectors",)
-    protocol = Protocol(
-        min_reader_version=3, min_writer_version=7, reader_features=names, writer_features=names
-    )
-    used = {"delta.enableDeletionVectors": "true"}
-    metadata = Metadata(id="m", schema_string=SCHEMA, configuration=used)
-    check_checkpointable(protocol, metadata, "t")
+    check_for_readers("deletionVectors", **{"delta.enableDeletionVectors": "true"})
 
 
 def test_a_table_with_its_change_feed_on_is_summarised() -> None:
@@ -54,14 +57,7 @@ def test_protected_checkpoints_do_not_keep_us_from_writing_one_more() -> None:
 
 
 def test_a_table_that_asks_for_checkpoints_of_the_second_kind_is_summarised() -> None:
-    names = ("v2Checkpoint",)
-    protocol = Protocol(
-        min_reader_version=3, min_writer_version=7, reader_features=names, writer_features=names
-    )
-    asked = {"delta.checkpointPolicy": "v2"}
-    metadata = Metadata(id="m", schema_string=SCHEMA, configuration=asked)
-    check_checkpointable(protocol, metadata, "t")
-    assert wants_v2(metadata)
+    assert wants_v2(check_for_readers("v2Checkpoint", **{"delta.checkpointPolicy": "v2"}))
 
 
 def test_a_table_that_asks_for_them_and_does_not_tell_its_readers_is_refused() -> None:
@@ -70,11 +66,5 @@ def test_a_table_that_asks_for_them_and_does_not_tell_its_readers_is_refused() -
 
 
 def test_a_table_that_we_cannot_read_is_refused() -> None:
-    protocol = Protocol(
-        min_reader_version=3,
-        min_writer_version=7,
-        reader_features=("catalogManaged",),
-        writer_features=("catalogManaged",),
-    )
     with pytest.raises(UnsupportedFeature, match="catalogManaged"):
-        check_checkpointable(protocol, Metadata(id="m", schema_string=SCHEMA), "t")
+        check_for_readers("catalogManaged")

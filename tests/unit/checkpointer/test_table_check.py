@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from typer.testing import CliRunner, Result
 
 from tests.checkpoints import put_classic
+from tests.support.delta_logs import NOW_MS, delete_commits, log_folder
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
-from tests.unit.checkpointer.test_log_cleaner import NOW_MS
 from tidegate_checkpointer.cli import table_commands
 from tidegate_checkpointer.fsck import CheckRequest, check_log
 from tidegate_delta.deletion_vectors.descriptors import placed
@@ -56,8 +56,8 @@ def findings(table: WrittenTable, *arguments: str) -> list[dict[str, Any]]:
     return found
 
 
-def log(table: WrittenTable) -> Path:
-    return table.folder / "_delta_log"
+def kinds_found(table: WrittenTable) -> list[str]:
+    return [finding["kind"] for finding in findings(table)]
 
 
 def data_file(table: WrittenTable, place: int = 0) -> Path:
@@ -78,35 +78,39 @@ def replace_a_file(table: WrittenTable) -> None:
 
 
 def tear_a_checkpoint(table: WrittenTable) -> None:
-    path = log(table) / checkpoint_name(10)
+    path = log_folder(table) / checkpoint_name(10)
     path.write_bytes(path.read_bytes()[:-20])
 
 
 def forge_a_checkpoint(table: WrittenTable) -> None:
-    (log(table) / checkpoint_name(10)).write_bytes((log(table) / checkpoint_name(5)).read_bytes())
+    (log_folder(table) / checkpoint_name(10)).write_bytes(
+        (log_folder(table) / checkpoint_name(5)).read_bytes()
+    )
 
 
 def turn_the_hint_back(table: WrittenTable) -> None:
-    hint = json.loads((log(table) / "_last_checkpoint").read_bytes())
+    hint = json.loads((log_folder(table) / "_last_checkpoint").read_bytes())
     hint["version"] = 5
     del hint["checksum"]
-    (log(table) / "_last_checkpoint").write_text(json.dumps(hint))
+    (log_folder(table) / "_last_checkpoint").write_text(json.dumps(hint))
 
 
 def forge_a_checksum(table: WrittenTable) -> None:
-    (log(table) / checksum_name(table.version)).write_text('{"tableSizeBytes":1,"numFiles":1}')
+    (log_folder(table) / checksum_name(table.version)).write_text(
+        '{"tableSizeBytes":1,"numFiles":1}'
+    )
 
 
 def tear_a_checksum(table: WrittenTable) -> None:
-    (log(table) / checksum_name(table.version)).write_text('{"tableSi')
+    (log_folder(table) / checksum_name(table.version)).write_text('{"tableSi')
 
 
 def lose_a_commit(table: WrittenTable) -> None:
-    (log(table) / commit_name(7)).unlink()
+    (log_folder(table) / commit_name(7)).unlink()
 
 
 def tear_a_commit(table: WrittenTable) -> None:
-    path = log(table) / commit_name(3)
+    path = log_folder(table) / commit_name(3)
     path.write_bytes(path.read_bytes()[:-9])
 
 
@@ -134,9 +138,8 @@ def test_a_sound_table_has_no_findings(table: WrittenTable) -> None:
 
 
 def test_the_only_checkpoint_after_a_cleanup_is_no_finding(table: WrittenTable) -> None:
-    for version in range(10):
-        (log(table) / commit_name(version)).unlink()
-    (log(table) / checkpoint_name(5)).unlink()
+    delete_commits(table, below=10)
+    (log_folder(table) / checkpoint_name(5)).unlink()
     assert findings(table, "--all-checkpoints") == []
 
 
@@ -175,8 +178,8 @@ def test_wrong_files_of_the_log_are_repaired_and_the_table_reads_as_before(
 
 def test_a_hint_to_a_checkpoint_that_is_gone_is_deleted_for_delta_rs(table: WrittenTable) -> None:
     tear_a_checkpoint(table)
-    (log(table) / checkpoint_name(5)).unlink()
-    assert [finding["kind"] for finding in findings(table)] == ["torn_checkpoint", "stale_hint"]
+    (log_folder(table) / checkpoint_name(5)).unlink()
+    assert kinds_found(table) == ["torn_checkpoint", "stale_hint"]
     assert "_last_checkpoint is deleted" in run(table, "--repair").stdout
     assert len(DeltaTable(table.root).file_uris()) == 10
     assert findings(table) == []
@@ -184,12 +187,11 @@ def test_a_hint_to_a_checkpoint_that_is_gone_is_deleted_for_delta_rs(table: Writ
 
 def test_a_checkpoint_that_nothing_can_replace_stays(table: WrittenTable) -> None:
     tear_a_checkpoint(table)
-    for version in range(6):
-        (log(table) / commit_name(version)).unlink()
-    (log(table) / checkpoint_name(5)).unlink()
+    delete_commits(table, below=6)
+    (log_folder(table) / checkpoint_name(5)).unlink()
     lacking = run(table, "--repair")
     assert lacking.exit_code != 0
-    assert (log(table) / checkpoint_name(10)).exists()
+    assert (log_folder(table) / checkpoint_name(10)).exists()
 
 
 def test_missing_files_need_a_commit_and_so_the_broker(table: WrittenTable) -> None:
@@ -200,7 +202,7 @@ def test_missing_files_need_a_commit_and_so_the_broker(table: WrittenTable) -> N
 
 
 def test_a_commit_that_is_not_what_the_committer_wrote_is_found(table: WrittenTable) -> None:
-    store, path = LocalStore(table.root), log(table) / commit_name(3)
+    store, path = LocalStore(table.root), log_folder(table) / commit_name(3)
     own = CommittedFile(version=3, sha256=sha256(path.read_bytes()))
     request = CheckRequest(NOW_MS, committed=own)
     assert list(check_log(store, request, lambda _: None)) == []
@@ -210,14 +212,14 @@ def test_a_commit_that_is_not_what_the_committer_wrote_is_found(table: WrittenTa
 
 
 def test_rows_that_statistics_state_wrongly_are_found(table: WrittenTable) -> None:
-    path = log(table) / commit_name(4)
+    path = log_folder(table) / commit_name(4)
     path.write_text(path.read_text().replace('numRecords\\": 2', 'numRecords\\": 3'))
-    (log(table) / checkpoint_name(5)).unlink()
-    (log(table) / checkpoint_name(10)).unlink()
-    (log(table) / "_last_checkpoint").unlink()
+    (log_folder(table) / checkpoint_name(5)).unlink()
+    (log_folder(table) / checkpoint_name(10)).unlink()
+    (log_folder(table) / "_last_checkpoint").unlink()
     if '"numRecords' not in path.read_text().replace("\\", ""):
         pytest.fail("the table's files state no numRecords")
-    assert [finding["kind"] for finding in findings(table)] == ["wrong_row_count"]
+    assert kinds_found(table) == ["wrong_row_count"]
     assert findings(table, "--footers", "0") == []
 
 
@@ -235,7 +237,7 @@ def test_a_lost_or_wrong_file_of_deletion_vectors_is_named(table: WrittenTable) 
     table.commit("DELETE", {"remove": {**body, "deletionTimestamp": NOW_MS}}, {"add": added})
     assert findings(table) == []
     (table.folder / path).write_bytes(content[:-4] + b"torn")
-    assert [finding["kind"] for finding in findings(table)] == ["broken_vector"]
+    assert kinds_found(table) == ["broken_vector"]
     (table.folder / path).unlink()
     [one] = findings(table)
     assert (one["kind"], one["about"], one["repair"]) == ("broken_vector", path, None)

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.support.delta_logs import append_until, log_names
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
 from tidegate_checkpointer.cli import table_commands
 from tidegate_checkpointer.fsck import listed_files, orphans
 from tidegate_checkpointer.table_health import MIB, TableFacts, assess, histogram
+from tidegate_delta.log.file_names import checkpoint_name, checksum_name
 from tidegate_runtime.storage.open_store import open_store
 from tidegate_runtime.table_io.open_table import open_snapshot
 
@@ -95,17 +97,15 @@ def test_the_command_tells_costs_histogram_and_the_next_task(tmp_path: Path) -> 
 
 def test_checkpoints_compactions_and_checksums_are_shown_then_written(tmp_path: Path) -> None:
     table = WrittenTable(tmp_path / "t").create()
-    while table.version < 17:
-        table.append(rows(table.version))
-    runner, log = CliRunner(), table.folder / "_delta_log"
-    before = sorted(path.name for path in log.iterdir())
+    append_until(table, 17)
+    runner, before = CliRunner(), log_names(table)
     shown = runner.invoke(table_commands.app, ["checkpoint", table.root, "--version", "15"])
     assert "would write the classic checkpoint of version 15" in shown.stdout
     for what in ("compactions", "checksums"):
         asked = ["checkpoint", table.root, "--what", what]
         shown = runner.invoke(table_commands.app, asked)
         assert "--apply writes" in shown.stdout, shown.output
-    assert sorted(path.name for path in log.iterdir()) == before
+    assert log_names(table) == before
 
     done = runner.invoke(
         table_commands.app, ["checkpoint", table.root, "--version", "5", "--apply"]
@@ -122,9 +122,8 @@ def test_checkpoints_compactions_and_checksums_are_shown_then_written(tmp_path: 
         versioned = runner.invoke(table_commands.app, [*asked, "--version", "5"])
         assert versioned.exit_code == 2
         assert "only a checkpoint is of a version" in versioned.stderr
-    names = {path.name for path in log.iterdir()}
-    assert f"{5:020d}.checkpoint.parquet" in names
-    assert f"{17:020d}.crc" in names
+    names = log_names(table)
+    assert {checkpoint_name(5), checksum_name(17)} <= names
     assert any(name.endswith(".compacted.json") for name in names)
     again = runner.invoke(table_commands.app, ["checkpoint", table.root, "--version", "5"])
     assert "version 5 has a checkpoint" in again.stdout
