@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
-from tests.fakes.memory_store import MemoryStore
+from tests.support.object_stores import Overwriting
 from tidegate_delta.errors import Misconfigured
 from tidegate_local import up_down_commands as cli_local
 from tidegate_runtime.cli import command as cli_found
@@ -25,7 +25,6 @@ from tidegate_runtime.kafka.topic_admin import Difference
 from tidegate_runtime.release import RELEASE
 from tidegate_runtime.service.runner import EXIT_STOP, Running
 from tidegate_runtime.service.settings import HttpSettings, Section, ServiceSettings
-from tidegate_runtime.storage.log_store import Put, Turn, at_once
 
 
 class Echo(Section):
@@ -249,16 +248,6 @@ def test_help_breaks_its_lines_where_the_terminal_ends(
 def test_a_local_store_passes_the_probe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("store", "probe", str(tmp_path), "--contests", "3", "--json") == 0
     assert json.loads(capsys.readouterr().out)["passed"] is True
-
-
-class Overwriting(MemoryStore):
-    """Overwrites, and answers WON to every writer."""
-
-    def put_if_absent(
-        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
-    ) -> Put:
-        self.put(path, content)
-        return Put.WON
 
 
 def test_a_store_that_fails_the_probe_is_told_with_what_it_did(

@@ -2,18 +2,14 @@ import base64
 import json
 import ssl
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
-    NoEncryption,
     PrivateFormat,
     load_pem_private_key,
 )
@@ -22,6 +18,7 @@ from faust import SASLCredentials, SSLCredentials
 from faust.types.auth import AuthProtocol
 from pydantic import SecretStr, ValidationError
 
+from tests.support.certificates import write_certificate
 from tidegate_delta.errors import Misconfigured
 from tidegate_runtime.followers.faust_app import for_faust
 from tidegate_runtime.kafka.oauth_token import Token
@@ -109,23 +106,6 @@ def test_a_certificate_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         ssl_context(KafkaSecurity(protocol="SSL", ca_location=missing))
 
 
-def written(folder: Path, name: str) -> None:
-    """Write a key and a self-signed certificate for a client of this name."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder(who, who, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .sign(key, SHA256())
-    )
-    pem, plain = Encoding.PEM, (PrivateFormat.PKCS8, NoEncryption())
-    (folder / "me.pem").write_bytes(made.public_bytes(pem))
-    (folder / "me.key").write_bytes(key.private_bytes(pem, *plain))
-
-
 def presented(context: ssl.SSLContext, folder: Path) -> str:
     """Return the subject that a client presents to a server requiring certificates, in memory."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -155,10 +135,10 @@ def test_faust_presents_the_certificate_that_is_there_when_it_connects(tmp_path:
         certificate_location=str(tmp_path / "me.pem"),
         key_location=str(tmp_path / "me.key"),
     )
-    written(tmp_path, "old")
+    write_certificate(tmp_path, "old")
     credentials: Any = for_faust(KafkaSettings(security=security))
     assert presented(credentials.context, tmp_path) == "old"
-    written(tmp_path, "new")
+    write_certificate(tmp_path, "new")
     assert presented(credentials.context, tmp_path) == "new"
     aside = tmp_path / "aside"
     aside.mkdir()
@@ -243,7 +223,7 @@ def token(**claims: Any) -> str:
 
 
 def test_an_encrypted_key_without_its_password_asks_nobody(tmp_path: Path) -> None:
-    written(tmp_path, "me")
+    write_certificate(tmp_path, "me")
     key = load_pem_private_key((tmp_path / "me.key").read_bytes(), None)
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"hush"))
     (tmp_path / "me.key").write_bytes(pem)

@@ -4,12 +4,12 @@ import time
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.support.object_stores import SetAnswers, serving
 from tidegate_delta.errors import Unavailable
 from tidegate_runtime.storage import adls_bucket
 from tidegate_runtime.storage.log_store import Put
@@ -28,18 +28,12 @@ class Store(HTTPServer):
         return ObjectStore("abfss://files@account.dfs.core.windows.net/t", result)
 
 
-class _Answer(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Answer(SetAnswers, BaseHTTPRequestHandler):
     server: Store
 
     def do_GET(self) -> None:
         page = b"<html><body>Not Found</body></html>"
-        self.send_response(self.server.status)
-        for name, value in {"content-length": str(len(page)), **self.server.said}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(page)
+        self.reply(self.server.status, page, self.server.said)
         self.close_connection = True
 
     def do_PUT(self) -> None:
@@ -48,19 +42,12 @@ class _Answer(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET  # noqa: N815 the base class's name
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Log nothing."""
-
 
 @pytest.fixture
 def store() -> Iterator[Store]:
     pytest.importorskip("adlfs")
-    with Store(("127.0.0.1", 0), _Answer) as server:
-        thread = Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+    with serving(Store(("127.0.0.1", 0), _Answer)) as served:
+        yield served
 
 
 def test_a_file_is_missing_where_the_store_says_so_and_not_a_gateway(store: Store) -> None:

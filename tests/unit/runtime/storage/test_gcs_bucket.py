@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from fsspec.asyn import get_loop
 
+from tests.support.object_stores import PAGE, SetAnswers, serving
 from tidegate_delta.errors import Misconfigured, Unavailable
 from tidegate_runtime.storage import gcs_bucket, object_store
 from tidegate_runtime.storage.gcs_bucket import GcsBucket
@@ -24,7 +25,6 @@ google = pytest.importorskip("google.auth.exceptions")
 Credentials: Any = pytest.importorskip("google.auth.credentials").Credentials
 
 WRITTEN = b'{"name": "t/a", "generation": "7", "size": "4"}'
-PAGE = b"<html><body>Welcome to the network of this hotel</body></html>"
 MISSING = b'{"error": {"message": "No such object: lake/t/a", "errors": [{"reason": "notFound"}]}}'
 MD5 = "md5=kYuB216R0DFUi5Y8k4ReWw=="
 """The MD5 of `mine`."""
@@ -55,8 +55,7 @@ class Store(ThreadingHTTPServer):
         return store
 
 
-class _Request(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Request(SetAnswers, BaseHTTPRequestHandler):
     server: Store
 
     def do_POST(self) -> None:
@@ -66,25 +65,14 @@ class _Request(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.came.append((self.command, self.path.partition("?")[0]))
         self.server.tokens.append(self.headers["authorization"])
-        status, body = self.server.answers.pop(0)
-        self.send_response(status)
-        self.send_header("content-length", str(len(body)))
-        for name, value in self.server.said.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""
+        self.reply(*self.server.answers.pop(0), self.server.said)
 
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     monkeypatch.setattr(object_store, "_FIRST_PAUSE_S", 0.001)
-    with Store() as served:
-        Thread(target=served.serve_forever, args=(0.02,), daemon=True).start()
+    with serving(Store()) as served:
         yield served
-        served.shutdown()
 
 
 class Token(Credentials):  # type: ignore[misc]  # its library is optional

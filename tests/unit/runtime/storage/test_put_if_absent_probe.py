@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.memory_store import MemoryStore
+from tests.support.object_stores import Overwriting
 from tidegate_delta.errors import Unavailable
 from tidegate_runtime.storage.local_store import LocalStore
 from tidegate_runtime.storage.log_store import FileStat, Put, Turn, at_once
@@ -11,16 +12,6 @@ from tidegate_runtime.storage.put_if_absent_probe import probe
 
 CONTESTED = 64
 """The size of what racing writers put."""
-
-
-class Overwriting(MemoryStore):
-    """A store without conditional writes: it overwrites, and answers WON to every writer."""
-
-    def put_if_absent(
-        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
-    ) -> Put:
-        self.put(path, content)
-        return Put.WON
 
 
 class TornOnce(MemoryStore):

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socket import socket
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 from urllib.parse import unquote
 
@@ -20,7 +20,8 @@ import pytest
 from botocore.credentials import Credentials
 from obstore.exceptions import AlreadyExistsError, GenericError, PermissionDeniedError
 
-from tests.unit.runtime.kafka.test_security import written as certified
+from tests.support.certificates import write_certificate
+from tests.support.object_stores import PAGE, SetAnswers, serving
 from tidegate_delta.errors import Misconfigured, Unavailable
 from tidegate_runtime.release import ENGINE
 from tidegate_runtime.storage import s3_conditional_put
@@ -53,10 +54,14 @@ class Store(ThreadingHTTPServer):
         self.payers: list[str | None] = []
         self.tokens: list[str | None] = []
 
+    @property
+    def place(self) -> dict[str, str]:
+        """The options that lead here, without keys."""
+        endpoint = f"http://127.0.0.1:{self.server_port}"
+        return {"endpoint_url": endpoint, "region": "eu-west-1", "path_style": "true"}
+
     def options(self, told: dict[str, str]) -> dict[str, str]:
-        where = {"endpoint_url": f"http://127.0.0.1:{self.server_port}", "region": "eu-west-1"}
-        keys = {"access_key_id": "a", "secret_access_key": "b", "path_style": "true"}
-        return {**where, **keys, **told}
+        return {**self.place, "access_key_id": "a", "secret_access_key": "b", **told}
 
     def bucket(self, **told: str) -> S3Bucket:
         return S3Bucket("lake", self.options(told))
@@ -65,8 +70,7 @@ class Store(ThreadingHTTPServer):
         return ObjectStore("s3://lake/t", self.options(told))
 
 
-class _Put(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Put(SetAnswers, BaseHTTPRequestHandler):
     server: Store
 
     def handle_expect_100(self) -> bool:
@@ -99,23 +103,13 @@ class _Put(BaseHTTPRequestHandler):
         self.server.tokens.append(self.headers["x-amz-security-token"])
         signed = str(self.headers["authorization"])
         self.server.signers.append(signed.partition("Credential=")[2].partition("/")[0])
-        self.send_response(status)
-        self.send_header("content-length", str(len(body)))
-        for name, value in self.server.said.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""
+        self.reply(status, body, self.server.said)
 
 
 @pytest.fixture
 def store() -> Iterator[Store]:
-    with Store() as served:
-        Thread(target=served.serve_forever, args=(0.02,), daemon=True).start()
+    with serving(Store()) as served:
         yield served
-        served.shutdown()
 
 
 def test_one_request_carries_the_whole_and_the_condition(store: Store) -> None:
@@ -258,9 +252,6 @@ def test_a_key_is_spelled_as_it_is_by_the_other_way(store: Store) -> None:
     assert store.came[0][0].isascii()
 
 
-PAGE = b"<html><body>Welcome to the network of this hotel</body></html>"
-
-
 def test_a_page_that_a_gateway_answers_with_is_no_success(store: Store) -> None:
     store.said = {}
     store.answers = [(200, PAGE)]
@@ -382,8 +373,7 @@ def test_what_other_clients_are_told_by_the_environment_is_not_for_this_one(
 
 def test_nobody_signs_where_that_is_asked_for(store: Store) -> None:
     store.answers = [(200, b"")]
-    where = {name: store.options({})[name] for name in ("endpoint_url", "region", "path_style")}
-    assert S3Bucket("lake", {**where, "anonymous": "true"}).create_now(KEY, b"one", 5.0)
+    assert S3Bucket("lake", {**store.place, "anonymous": "true"}).create_now(KEY, b"one", 5.0)
     assert store.signers == [""]
 
 
@@ -451,8 +441,7 @@ def credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_credentials_that_are_over_are_looked_for_anew(store: Store, credentials: Path) -> None:
-    where = {"endpoint_url": f"http://127.0.0.1:{store.server_port}", "region": "eu-west-1"}
-    opened = ObjectStore("s3://lake/t", {**where, "path_style": "true"})
+    opened = ObjectStore("s3://lake/t", store.place)
     store.answers = [(200, b""), EXPIRED, (200, b"one"), (200, b"")]
     assert opened.put_if_absent("a", b"one", PATIENCE_S) is Put.WON
     written(credentials, "new")
@@ -464,8 +453,7 @@ def test_credentials_that_are_over_are_looked_for_anew(store: Store, credentials
 
 
 def test_credentials_are_not_looked_for_at_every_refusal(store: Store, credentials: Path) -> None:
-    where = {"endpoint_url": f"http://127.0.0.1:{store.server_port}", "region": "eu-west-1"}
-    opened = ObjectStore("s3://lake/t", {**where, "path_style": "true"})
+    opened = ObjectStore("s3://lake/t", store.place)
     store.answers = [EXPIRED] * 3
     for _ in range(3):
         with pytest.raises(Unavailable):
@@ -477,8 +465,7 @@ def test_credentials_are_not_looked_for_at_every_refusal(store: Store, credentia
 def test_a_giver_of_credentials_that_hangs_keeps_no_other_store_waiting(
     store: Store, credentials: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where = {"endpoint_url": f"http://127.0.0.1:{store.server_port}", "region": "eu-west-1"}
-    opened = ObjectStore("s3://lake/t", {**where, "path_style": "true"})
+    opened = ObjectStore("s3://lake/t", store.place)
     store.answers = [EXPIRED, *[(200, b"one")] * 2]
     with pytest.raises(Unavailable, match="ExpiredToken"):
         opened.read("a")
@@ -527,7 +514,7 @@ def test_a_clock_that_is_wrong_is_told_from_rights_that_are(store: Store) -> Non
 def test_a_certificate_by_an_unknown_authority_is_told_from_rights_and_may_be_made_known(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    certified(tmp_path, "localhost")
+    write_certificate(tmp_path, "localhost")
     shown = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     shown.load_cert_chain(tmp_path / "me.pem", tmp_path / "me.key")
     store.socket = shown.wrap_socket(store.socket, server_side=True)

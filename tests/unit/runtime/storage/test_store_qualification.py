@@ -7,6 +7,7 @@ import pytest
 
 from tests.builders import StillClock
 from tests.fakes.memory_store import MemoryStore
+from tests.support.object_stores import Overwriting
 from tidegate_delta.errors import Misconfigured, Unavailable
 from tidegate_runtime.storage import store_qualification as store_vetting
 from tidegate_runtime.storage.local_store import LocalStore
@@ -30,16 +31,6 @@ class Counting(MemoryStore):
     ) -> Put:
         self.asked += 1
         return super().put_if_absent(path, content, deadline_s)
-
-
-class Overwriting(MemoryStore):
-    """Overwrites, and answers WON to every writer."""
-
-    def put_if_absent(
-        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
-    ) -> Put:
-        self.put(path, content)
-        return Put.WON
 
 
 @pytest.fixture(autouse=True)
