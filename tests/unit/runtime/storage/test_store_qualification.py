@@ -8,6 +8,7 @@ import pytest
 from tests.builders import StillClock
 from tests.fakes.memory_store import MemoryStore
 from tests.support.object_stores import Overwriting
+from tests.support.refusals import refused
 from tidegate_delta.errors import Misconfigured, Unavailable
 from tidegate_runtime.storage import store_qualification as store_vetting
 from tidegate_runtime.storage.local_store import LocalStore
@@ -105,9 +106,8 @@ def test_an_account_on_a_host_of_its_own_is_unknown() -> None:
 def test_a_store_that_forgets_the_condition_is_refused_with_what_it_did() -> None:
     qualification = StoreQualification({"endpoint_url": "http://store"}, 5)
     for _ in range(2):
-        with pytest.raises(Misconfigured, match="both were told that they won") as refused:
+        with refused(Misconfigured, "UnsafeStore", match="both were told that they won"):
             qualification.vet(Overwriting("s3://bucket/t"))
-        assert refused.value.error_class == "UnsafeStore"
 
 
 def test_nobody_waits_for_a_probe_that_takes_its_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,15 +1,15 @@
 """Files written in the hybrid Julian calendar are read with the dates that people wrote."""
 
-import io
 import json
 from datetime import UTC, date, datetime
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from tests.builders import add, metadata, protocol, table_in_memory
+from tests.builders import add, metadata, table_in_memory
+from tests.support.refusals import refused
+from tests.support.table_files import parquet, protocol_listing
 from tidegate_delta.errors import BrokenLog
 from tidegate_runtime.table_io.data_file_reader import read_table
 from tidegate_runtime.table_io.open_table import open_snapshot
@@ -43,17 +43,12 @@ def moments(*counts: int | None) -> pa.Array:
 def read(
     columns: dict[str, pa.Array], kinds: dict[str, Any], told: dict[str, str], **options: Any
 ) -> pa.Table:
-    buffer = io.BytesIO()
     rows = pa.table(columns).replace_schema_metadata(told)
-    pq.write_table(rows, buffer, **options)
     about = metadata()
     fields = [{"name": n, "type": k, "nullable": True, "metadata": {}} for n, k in kinds.items()]
     about["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": fields})
-    listed = ["timestampNtz"]
-    store = table_in_memory(
-        [protocol(3, 7, readerFeatures=listed, writerFeatures=listed), about, add("a")]
-    )
-    store.files["a"] = buffer.getvalue()
+    store = table_in_memory([protocol_listing("timestampNtz"), about, add("a")])
+    store.files["a"] = parquet(rows, **options)
     return read_table(store, open_snapshot(store))
 
 
@@ -115,9 +110,8 @@ def test_before_1900_a_zone_had_no_mean_time_of_its_own() -> None:
 def test_a_zone_that_nobody_knows_is_refused_where_it_matters() -> None:
     result = {**MARKED, "org.apache.spark.timeZone": "Atlantis/Old_Town"}
     assert read({"t": moments(0)}, {"t": "timestamp"}, result).num_rows == 1
-    with pytest.raises(BrokenLog, match="Atlantis/Old_Town") as refused:
+    with refused(BrokenLog, "CorruptDataFile", match="Atlantis/Old_Town"):
         read({"t": moments(-719_164 * DAY_US)}, {"t": "timestamp"}, result)
-    assert refused.value.error_class == "CorruptDataFile"
 
 
 def test_days_inside_other_columns_are_too() -> None:

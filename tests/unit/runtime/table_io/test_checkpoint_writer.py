@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.builders import add, creation, info, metadata, protocol, to_bytes
+from tests.builders import add, creation, info, metadata, to_bytes
 from tests.checkpoints import Form, put_classic, put_v2
 from tests.fakes.memory_store import MemoryStore
+from tests.support.table_files import parquet, protocol_listing
 from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint, decode
 from tidegate_delta.log.file_names import LAST_CHECKPOINT, checkpoint_name, commit_name, in_log
 from tidegate_delta.snapshots.snapshot import Snapshot
@@ -162,8 +163,8 @@ def test_the_hint_does_not_stay_where_a_slower_instance_took_it_back(form: Form 
     below, hints = with_checkpoints(20)
     store = Late()
     store.files = below.files
-    names = {"readerFeatures": ["v2Checkpoint"], "writerFeatures": ["v2Checkpoint"]}
-    store.files[in_log(commit_name(0))] = to_bytes([info(), protocol(3, 7, **names), metadata()])
+    first = [info(), protocol_listing("v2Checkpoint"), metadata()]
+    store.files[in_log(commit_name(0))] = to_bytes(first)
     del store.files[in_log(checkpoint_name(20))]
     snapshot = open_snapshot(store, 30)
 
@@ -192,9 +193,7 @@ def test_a_torn_checkpoint_is_replaced_and_a_whole_one_of_another_writer_stays(c
     store, hints = with_checkpoints(20)
     path = in_log(checkpoint_name(20))
     ours, other = store.files[path], open_snapshot(store, 20)
-    buffer = io.BytesIO()
-    pq.write_table(pq.read_table(io.BytesIO(ours)), buffer, compression="gzip")
-    store.files[path] = theirs = buffer.getvalue()
+    store.files[path] = theirs = parquet(pq.read_table(io.BytesIO(ours)), compression="gzip")
     result = put_classic(store, other, 1)
     assert (result.size, result.size_in_bytes) == (hints[20].size, len(theirs))
     assert store.files[path] is theirs
@@ -208,8 +207,8 @@ def test_a_torn_checkpoint_is_replaced_and_a_whole_one_of_another_writer_stays(c
 
 def test_a_checkpoint_without_one_of_its_sidecars_is_not_whole() -> None:
     store, _ = with_checkpoints()
-    names = {"readerFeatures": ["v2Checkpoint"], "writerFeatures": ["v2Checkpoint"]}
-    store.files[in_log(commit_name(0))] = to_bytes([info(), protocol(3, 7, **names), metadata()])
+    first = [info(), protocol_listing("v2Checkpoint"), metadata()]
+    store.files[in_log(commit_name(0))] = to_bytes(first)
     hint = put_v2(store, open_snapshot(store, 20), Form.CLASSIC, 0, files_a_sidecar=7).hint
     assert whole_checkpoint(store, 20) == replace(hint, num_of_add_files=None)
     sidecar = next(path for path in store.files if "_sidecars" in path)

@@ -17,6 +17,7 @@ from tests.checkpoints import Form
 from tests.fakes.memory_store import MemoryStore
 from tests.fuzz import tables
 from tests.fuzz.tables import DATA, HEAD, VECTOR, Files, to_parquet
+from tests.support.refusals import refused
 from tidegate_delta.checkpoints import version_checksum
 from tidegate_delta.errors import BrokenLog, InvalidRequest, TidegateError
 from tidegate_delta.log.file_names import (
@@ -254,10 +255,10 @@ def store_with(damage: Damage) -> MemoryStore:
 def told(damage: Damage, face: Face) -> str:
     """Return the message in which an interface reports the damage, after checking its content."""
     store = store_with(damage)
-    with pytest.raises(TidegateError) as refused:
+    with pytest.raises(TidegateError) as raised:
         face(store)
-    message = str(refused.value)
-    assert refused.value.error_class == damage.error, message
+    message = str(raised.value)
+    assert raised.value.error_class == damage.error, message
     assert builders.ROOT in message
     assert [name for name in damage.names if name not in message] == [], message
     assert REMEDY.search(message), message
@@ -330,13 +331,12 @@ def test_a_damaged_v2_checkpoint_is_refused(
     files, name = tables.with_v2(Form.JSON)
     store = v2_store(change)
     for face in (open_snapshot, open_keys):
-        with pytest.raises(BrokenLog) as refused:
+        with refused(BrokenLog, "CorruptCheckpoint") as raised:
             face(store)
-        assert refused.value.error_class == "CorruptCheckpoint"
         wanted = (names(files) if names else name).rpartition("/")[2]
-        assert wanted in str(refused.value)
-        assert builders.ROOT in str(refused.value)
-        assert REMEDY.search(str(refused.value))
+        assert wanted in str(raised.value)
+        assert builders.ROOT in str(raised.value)
+        assert REMEDY.search(str(raised.value))
 
 
 def test_a_missing_part_of_a_checkpoint_is_refused_where_it_is_needed() -> None:
@@ -346,11 +346,10 @@ def test_a_missing_part_of_a_checkpoint_is_refused_where_it_is_needed() -> None:
     store = MemoryStore(builders.ROOT)
     store.files.update(files)
     store.files[in_log(f"{HEAD:020d}.checkpoint.{1:010d}.{2:010d}.parquet")] = whole
-    with pytest.raises(BrokenLog, match=builders.ROOT) as refused:
+    with refused(BrokenLog, "LogGap", match=builders.ROOT) as raised:
         open_snapshot(store)
-    assert refused.value.error_class == "LogGap"
-    assert f"{HEAD:020d}.checkpoint.{2:010d}.{2:010d}.parquet" in str(refused.value)
-    assert REMEDY.search(str(refused.value))
+    assert f"{HEAD:020d}.checkpoint.{2:010d}.{2:010d}.parquet" in str(raised.value)
+    assert REMEDY.search(str(raised.value))
 
 
 @pytest.mark.parametrize(
@@ -396,7 +395,6 @@ def test_a_version_past_64_bits_is_no_version() -> None:
 def test_a_version_that_is_not_there_is_refused(version: int) -> None:
     store = MemoryStore(builders.ROOT)
     store.files.update(tables.template())
-    with pytest.raises(InvalidRequest, match=builders.ROOT) as refused:
+    with refused(InvalidRequest, "VersionNotFound", match=builders.ROOT) as raised:
         open_snapshot(store, version)
-    assert refused.value.error_class == "VersionNotFound"
-    assert REMEDY.search(str(refused.value))
+    assert REMEDY.search(str(raised.value))

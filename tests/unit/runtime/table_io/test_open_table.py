@@ -1,11 +1,11 @@
 import json
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.fakes.memory_store import MemoryStore
+from tests.support.table_files import NotingListings, protocol_listing
 from tidegate_delta.errors import BrokenLog, InvalidRequest, TidegateError, UnsupportedFeature
 from tidegate_delta.features.feature import FeatureKind, Support
 from tidegate_delta.features.supported_features import FEATURES
@@ -18,7 +18,6 @@ from tidegate_delta.log.file_names import (
     in_log,
 )
 from tidegate_delta.snapshots.file_action_columns import KEY_SCHEMA
-from tidegate_runtime.storage.log_store import FileStat
 from tidegate_runtime.table_io import log_reader
 from tidegate_runtime.table_io.log_reader import REACH
 from tidegate_runtime.table_io.open_table import (
@@ -32,6 +31,7 @@ from tidegate_runtime.table_io.open_table import (
 )
 
 SCHEMA = '{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}'
+VECTOR = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
 PROTOCOL = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
 
 
@@ -74,20 +74,6 @@ def v2_checkpoint(*sidecars: str, version: int = 1) -> bytes:
     about = {"sizeInBytes": 1, "modificationTime": 1}
     rows += [{"sidecar": {"path": path, **about}} for path in sidecars]
     return lines(*rows, *(() if sidecars else (add(f"f{v}") for v in range(version + 1))))
-
-
-class Listed(MemoryStore):
-    """A store that records listed files."""
-
-    def __init__(self, files: dict[str, bytes]) -> None:
-        super().__init__()
-        self.files = files
-        self.seen: list[str] = []
-
-    def list_from(self, folder: str, start: str) -> Iterator[FileStat]:
-        for stat in super().list_from(folder, start):
-            self.seen.append(stat.path)
-            yield stat
 
 
 def hint(store: MemoryStore, content: bytes) -> None:
@@ -242,17 +228,17 @@ def test_a_log_compaction_that_names_a_file_twice_is_passed_over() -> None:
 
 
 def test_only_what_is_near_the_version_is_listed() -> None:
-    store = Listed(table(REACH * 2 + 5).files)
+    store = NotingListings(table(REACH * 2 + 5))
     store.files[in_log(checkpoint_name(REACH * 2))] = b"torn"
     names = [f"{version:020d}.checkpoint.{uuid.UUID(int=version)}.json" for version in (REACH, 150)]
     for name in names:
         store.files[in_log(name)] = v2_checkpoint(version=int(name[:20]))
     assert open_snapshot(store, REACH + 10).version == REACH + 10
-    assert len(store.seen) < REACH + 20
-    store.seen.clear()
+    assert len(store.listed) < REACH + 20
+    store.listed.clear()
     hint(store, b'{"version":150,"size":1}')
     assert open_snapshot(store, 160).version == 160
-    assert len(store.seen) < 20
+    assert len(store.listed) < 20
 
 
 def test_keys_are_those_of_the_snapshot() -> None:
@@ -281,8 +267,7 @@ def test_a_log_compaction_is_read_instead_of_its_commits() -> None:
 
 def test_features_we_lack_are_refused_by_name() -> None:
     store = table()
-    features = {"readerFeatures": ["catalogManaged"], "writerFeatures": ["catalogManaged"]}
-    put(store, 3, {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}})
+    put(store, 3, protocol_listing("catalogManaged"))
     with pytest.raises(UnsupportedFeature, match="memory://t") as caught:
         open_snapshot(store)
     assert caught.value.feature == "catalogManaged"
@@ -293,10 +278,9 @@ def test_features_we_lack_are_refused_by_name() -> None:
 
 
 def test_a_file_with_a_vector_that_no_feature_announced_is_refused() -> None:
-    vector = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
     store = table()
     before = open_snapshot(store)
-    put(store, 3, remove("f1"), add("f1", deletionVector=vector))
+    put(store, 3, remove("f1"), add("f1", deletionVector=VECTOR))
     with pytest.raises(UnsupportedFeature, match="deletion vectors"):
         open_snapshot(store)
     with pytest.raises(UnsupportedFeature, match="deletion vectors"):
@@ -304,34 +288,34 @@ def test_a_file_with_a_vector_that_no_feature_announced_is_refused() -> None:
 
 
 def test_a_file_with_a_vector_that_a_feature_announced_is_a_file_of_the_table() -> None:
-    vector = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
-    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
     store = table()
     before = open_snapshot(store)
-    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
-    put(store, 3, protocol, remove("f1"), add("f1", deletionVector=vector))
+    put(
+        store,
+        3,
+        protocol_listing("deletionVectors"),
+        remove("f1"),
+        add("f1", deletionVector=VECTOR),
+    )
     for snapshot in (open_snapshot(store), refresh(store, before)):
         assert sorted(snapshot.file_keys.to_pylist()) == ["f0", "f1\0ix", "f2"]
 
 
 def test_vectors_that_were_gone_before_their_feature_was_are_no_matter() -> None:
-    vector = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
-    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
     store = table()
     before = open_snapshot(store)
-    put(store, 3, {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}})
-    put(store, 4, remove("f1"), add("f1", deletionVector=vector))
-    put(store, 5, {"remove": {**remove("f1")["remove"], "deletionVector": vector}}, add("f3"))
+    put(store, 3, protocol_listing("deletionVectors"))
+    put(store, 4, remove("f1"), add("f1", deletionVector=VECTOR))
+    put(store, 5, {"remove": {**remove("f1")["remove"], "deletionVector": VECTOR}}, add("f3"))
     put(store, 6, {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}})
     assert sorted(refresh(store, before).file_keys.to_pylist()) == ["f0", "f2", "f3"]
 
 
 def test_a_log_compaction_that_was_not_reconciled_is_not_believed() -> None:
     store = table(4)
-    vector = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
     for rows in (
         [remove("f0"), add("f1"), add("f2"), remove("f2")],
-        [remove("f0"), add("f1"), add("f1", deletionVector=vector), add("f2")],
+        [remove("f0"), add("f1"), add("f1", deletionVector=VECTOR), add("f2")],
     ):
         store.files[in_log(compacted_name(1, 2))] = lines(*rows)
         assert paths(store) == ["f0", "f1", "f2", "f3"]

@@ -5,6 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.fakes.memory_store import MemoryStore
+from tests.support.table_files import parquet
 from tidegate_delta.errors import BrokenLog
 from tidegate_delta.log.file_names import LogFile, LogFileKind, Version, checkpoint_name, in_log
 from tidegate_runtime.table_io.checkpoint_reader import read_checkpoint
@@ -23,15 +24,9 @@ def rows(count: int = 3) -> pa.Table:
     return pa.table({"add": pa.array([*adds, None], kind), "flag": [None, *[True] * count]})
 
 
-def written(table: pa.Table, **options: object) -> bytes:
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer, **options)
-    return buffer.getvalue()
-
-
 @pytest.mark.parametrize("options", [{}, {"row_group_size": 1}, {"write_statistics": ["flag"]}])
 def test_nulls_are_those_that_arrow_counts(options: dict[str, object]) -> None:
-    content = written(rows(), **options)
+    content = parquet(rows(), **options)
     result = read_footer(io.BytesIO(content))
     metadata = pq.read_metadata(io.BytesIO(content))
     assert result.metadata.equals(metadata)
@@ -48,7 +43,7 @@ def test_nulls_are_those_that_arrow_counts(options: dict[str, object]) -> None:
 
 def test_a_footer_longer_than_the_first_read_is_read() -> None:
     wide = pa.table({f"column{at:04}": [at] for at in range(2_000)})
-    content = written(wide)
+    content = parquet(wide)
     assert len(content) > 2 * TAIL_BYTES
     result = read_footer(io.BytesIO(content))
     assert len(result.groups[0].nulls) == 2_000
@@ -61,8 +56,8 @@ def test_a_footer_longer_than_the_first_read_is_read() -> None:
         b"PAR1",
         b"PAR1\x00\x00\x00\x00PAR1",
         b"PAR1\xff\xff\xff\xffPAR1",
-        written(rows())[:-1],
-        written(rows())[:-8] + b"\x01\x00\x00\x00PAR1",
+        parquet(rows())[:-1],
+        parquet(rows())[:-8] + b"\x01\x00\x00\x00PAR1",
     ],
 )
 def test_what_is_no_footer_is_refused(content: bytes) -> None:
@@ -71,7 +66,7 @@ def test_what_is_no_footer_is_refused(content: bytes) -> None:
 
 
 def test_a_footer_with_any_bit_flipped_is_read_or_refused_and_the_process_lives() -> None:
-    content = written(rows(1))
+    content = parquet(rows(1))
     start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     refused: list[str] = []
     for at in range(start, len(content)):

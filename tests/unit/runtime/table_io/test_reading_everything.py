@@ -1,18 +1,18 @@
 """Values of old and foreign files, read in the table's types."""
 
-import io
 import json
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tests import builders
-from tests.builders import add, protocol, to_bytes
+from tests.builders import add, to_bytes
 from tests.fakes.memory_store import MemoryStore
+from tests.support.refusals import refused
+from tests.support.table_files import parquet, protocol_listing
 from tests.unit.runtime.table_io.two_level_lists import ROWS, file_with_two_level_lists
 from tidegate_delta.errors import BrokenLog, UnsupportedFeature
 from tidegate_delta.log.file_names import commit_name, in_log
@@ -35,19 +35,13 @@ def table_of(
     about["schemaString"] = json.dumps({"type": "struct", "fields": fields})
     about["partitionColumns"] = list(partition or {})
     rows = [
-        protocol(3, 7, readerFeatures=FEATURES, writerFeatures=FEATURES),
+        protocol_listing(*FEATURES),
         {"metaData": about},
         add("a", partitionValues=partition or {}),
     ]
     store = MemoryStore()
     store.files = {"a": content, in_log(commit_name(0)): to_bytes(rows)}
     return store
-
-
-def written(table: pa.Table, **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer, **options)
-    return buffer.getvalue()
 
 
 def read(store: MemoryStore) -> pa.Table:
@@ -65,7 +59,7 @@ def test_decimals_of_every_width_are_read(as_integers: object) -> None:
         values[name] = pa.array([greatest, None, Decimal(0).scaleb(-scale)], kind)
         columns[name] = f"decimal({precision},{scale})"
     held = pa.table(values)
-    content = written(held, store_decimal_as_integer=as_integers)
+    content = parquet(held, store_decimal_as_integer=as_integers)
     assert read(table_of(columns, content)).equals(held)
 
 
@@ -85,7 +79,7 @@ def test_what_is_void_is_null_wherever_it_stands() -> None:
         },
         "l": {"type": "array", "elementType": "void", "containsNull": True},
     }  # fmt: skip
-    content = written(pa.table({"s": [{"x": 1}, None], "l": pa.nulls(2)}))
+    content = parquet(pa.table({"s": [{"x": 1}, None], "l": pa.nulls(2)}))
     result = read(table_of(columns, content))
     assert result["v"].to_pylist() == [None, None]
     assert result["s"].to_pylist() == [{"x": 1, "v": None}, None]
@@ -103,7 +97,7 @@ def test_moments_before_1582_and_after_2262_are_read_nested_too(as_int96: object
             "day": pa.array([date(1, 1, 1), date(9999, 12, 31)]),
         }
     )
-    content = written(held, use_deprecated_int96_timestamps=as_int96)
+    content = parquet(held, use_deprecated_int96_timestamps=as_int96)
     list_of = {"type": "array", "elementType": "timestamp", "containsNull": True}
     result = read(table_of({"t": "timestamp", "l": list_of, "day": "date"}, content))
     assert result.to_pylist() == held.to_pylist()
@@ -114,7 +108,7 @@ def test_nanoseconds_are_read() -> None:
     held = pa.table({"n": moments, "z": moments.cast(pa.timestamp("ns"))})
     kinds = {"n": "timestamp_nanos", "z": "timestamp_nanos_ntz", "p": "timestamp_nanos"}
     at = "2024-02-29T12:00:00.000000001Z"
-    result = read(table_of(kinds, written(held), {"p": at}))
+    result = read(table_of(kinds, parquet(held), {"p": at}))
     assert result.select(["n", "z"]).equals(held)
     assert result["p"].cast(pa.int64()).to_pylist() == [1709208000000000001] * 3
 
@@ -132,7 +126,7 @@ def test_nanoseconds_are_read() -> None:
     ],
 )
 def test_partition_values_at_their_edges_are_read(kind: str, text: str, value: Any) -> None:
-    content = written(pa.table({"x": [1]}))
+    content = parquet(pa.table({"x": [1]}))
     result = read(table_of({"x": "long", "p": kind}, content, {"p": text}))
     assert result["p"].to_pylist() == [value]
 
@@ -140,7 +134,7 @@ def test_partition_values_at_their_edges_are_read(kind: str, text: str, value: A
 def test_days_past_the_year_9999_are_read_from_partitions_and_statistics_do_not_mind() -> None:
     days = pa.array([2_932_897], pa.int32()).cast(pa.date32())
     store = table_of(
-        {"d": "date", "p": "date"}, written(pa.table({"d": days})), {"p": "+10000-01-01"}
+        {"d": "date", "p": "date"}, parquet(pa.table({"d": days})), {"p": "+10000-01-01"}
     )
     result = read(store)
     assert result["d"].cast(pa.int32()).to_pylist() == result["p"].cast(pa.int32()).to_pylist()
@@ -151,14 +145,13 @@ def test_days_past_the_year_9999_are_read_from_partitions_and_statistics_do_not_
 
 @pytest.mark.parametrize(("kind", "text"), [("date", "+9999999-01-01"), ("long", str(2**63))])
 def test_partition_values_past_their_type_are_refused(kind: str, text: str) -> None:
-    store = table_of({"x": "long", "p": kind}, written(pa.table({"x": [1]})), {"p": text})
-    with pytest.raises(BrokenLog, match=r"'a' of table memory://t can't be read") as refused:
+    store = table_of({"x": "long", "p": kind}, parquet(pa.table({"x": [1]})), {"p": text})
+    with refused(BrokenLog, "CorruptDataFile", match=r"'a' of table memory://t can't be read"):
         read(store)
-    assert refused.value.error_class == "CorruptDataFile"
 
 
 def test_a_condition_on_a_column_with_a_collation_is_refused_and_not_guessed() -> None:
-    store = table_of({"s": "string"}, written(pa.table({"s": ["a", "A"]})))
+    store = table_of({"s": "string"}, parquet(pa.table({"s": ["a", "A"]})))
     path = in_log(commit_name(0))
     text = store.files[path].decode()
     collated = json.dumps({"__COLLATIONS": {"s": "spark.UTF8_LCASE"}}).replace('"', '\\"')
@@ -166,8 +159,8 @@ def test_a_condition_on_a_column_with_a_collation_is_refused_and_not_guessed() -
     snapshot = open_snapshot(store)
     assert read_table(store, snapshot).num_rows == 2
     condition = {"op": "=", "column": ["s"], "value": "a", "type": "string"}
-    with pytest.raises(UnsupportedFeature, match="'s'") as refused:
+    with pytest.raises(UnsupportedFeature, match="'s'") as raised:
         read_table(store, snapshot, predicate=condition)
-    assert refused.value.feature == "collations"
+    assert raised.value.feature == "collations"
     nulls = {"op": "is_not_null", "column": ["s"]}
     assert read_table(store, snapshot, predicate=nulls).num_rows == 2

@@ -6,6 +6,8 @@ import pytest
 
 from tests.checkpoints import put_classic
 from tests.fakes.memory_store import MemoryStore
+from tests.support.refusals import refused
+from tests.support.table_files import NotingListings
 from tidegate_delta.errors import BrokenLog, InvalidRequest
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_runtime.storage.log_store import FileStat
@@ -92,16 +94,14 @@ def test_a_table_that_was_created_with_its_own_time_never_looks_at_ages() -> Non
 
 @pytest.mark.parametrize("store", [by_age(10, 20), enabled_at_two()])
 def test_a_time_before_the_first_commit_is_refused(store: MemoryStore) -> None:
-    with pytest.raises(InvalidRequest) as caught:
+    with refused(InvalidRequest, "TimestampBeforeEarliest"):
         found(store, 9)
-    assert caught.value.error_class == "TimestampBeforeEarliest"
 
 
 @pytest.mark.parametrize(("store", "at_ms"), [(by_age(10, 20), 21), (enabled_at_two(), 121)])
 def test_a_time_after_the_last_commit_is_refused(store: MemoryStore, at_ms: int) -> None:
-    with pytest.raises(InvalidRequest) as caught:
+    with refused(InvalidRequest, "TimestampAfterLatest"):
         found(store, at_ms)
-    assert caught.value.error_class == "TimestampAfterLatest"
 
 
 def test_a_commit_without_the_time_it_promised_is_refused() -> None:
@@ -145,22 +145,9 @@ def test_changes_between_two_times_are_those_of_the_versions_made_then(
     ],
 )
 def test_times_out_of_the_range_are_refused(start_ms: int, end_ms: int | None, error: str) -> None:
-    with pytest.raises(InvalidRequest, match="memory://t") as refused:
+    with pytest.raises(InvalidRequest, match="memory://t") as raised:
         between(enabled_at_two(), start_ms, end_ms)
-    assert refused.value.error_class == error
-
-
-class Listed(MemoryStore):
-    """A store that counts listed files."""
-
-    def __init__(self, files: dict[str, bytes], modified: dict[str, int]) -> None:
-        super().__init__()
-        self.files, self.modified, self.seen = files, modified, 0
-
-    def list_from(self, folder: str, start: str) -> Iterator[FileStat]:
-        for stat in super().list_from(folder, start):
-            self.seen += 1
-            yield stat
+    assert raised.value.error_class == error
 
 
 def test_a_time_is_found_without_listing_what_lies_past_it() -> None:
@@ -171,33 +158,33 @@ def test_a_time_is_found_without_listing_what_lies_past_it() -> None:
         put(store, 0, 0, info(0), PROTOCOL, metadata(**configuration))
         for version in range(1, 1_000):
             put(store, version, version, info(version))
-        listed = Listed(store.files, store.modified)
+        listed = NotingListings(store)
         head = open_snapshot(listed)
-        listed.seen = 0
+        listed.listed.clear()
         assert find_version(listed, head, asked) == asked
         assert versions_between(listed, head, asked, asked + 1) == (asked, asked + 1)
-        assert listed.seen < 10
+        assert len(listed.listed) < 10
 
 
 def test_times_of_some_versions_are_told_from_a_listing_of_what_is_near_them() -> None:
     store = by_age(*range(1_000))
-    listed = Listed(store.files, store.modified)
+    listed = NotingListings(store)
     head = open_snapshot(listed)
-    listed.seen = 0
+    listed.listed.clear()
     assert commit_timestamps(listed, head, 500, 502) == {500: 500, 501: 501, 502: 502}
-    assert listed.seen <= UNEVEN + 4
+    assert len(listed.listed) <= UNEVEN + 4
 
 
 def test_ages_are_listed_up_to_where_commits_carry_their_own_time() -> None:
     store = enabled_at_two()
     for version in range(5, 500):
         put(store, version, 3, info(120 + version))
-    listed = Listed(store.files, store.modified)
+    listed = NotingListings(store)
     head = open_snapshot(listed)
-    listed.seen = 0
+    listed.listed.clear()
     assert find_version(listed, head, 20) == 1
     assert versions_between(listed, head, 11, 50) == (1, 1)
-    assert listed.seen < 20
+    assert len(listed.listed) < 20
 
 
 def test_a_log_that_begins_with_a_checkpoint_is_travelled_from_there() -> None:
@@ -206,9 +193,10 @@ def test_a_log_that_begins_with_a_checkpoint_is_travelled_from_there() -> None:
     put_classic(store, snapshot, 0)
     del store.files[in_log(commit_name(0))]
     assert [found(store, at_ms) for at_ms in (20, 30, 40)] == [1, 2, 3]
-    with pytest.raises(InvalidRequest, match="oldest that can be read is version 1") as refused:
+    with refused(
+        InvalidRequest, "TimestampBeforeEarliest", match="oldest that can be read is version 1"
+    ):
         found(store, 19)
-    assert refused.value.error_class == "TimestampBeforeEarliest"
 
 
 def test_a_table_with_its_own_time_is_told_without_listing_its_log() -> None:
