@@ -25,6 +25,20 @@ def failing(number: int) -> Callable[..., None]:
     return fail
 
 
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The places of the files and folders that are made durable."""
+    places: list[str] = []
+    fsync = os.fsync
+
+    def noting_fsync(descriptor: int) -> None:
+        places.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noting_fsync)
+    return places
+
+
 def hidden_files(folder: Path) -> list[str]:
     return [name for name in os.listdir(folder) if name.startswith(".")]
 
@@ -126,16 +140,8 @@ def test_content_is_durable_before_its_name_and_the_name_before_the_answer(
 
 
 def test_new_folders_are_made_durable_up_to_what_was_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, synced: list[str]
 ) -> None:
-    synced: list[str] = []
-    fsync = os.fsync
-
-    def noting_fsync(descriptor: int) -> None:
-        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", noting_fsync)
     LocalStore(str(tmp_path / "a" / "b")).put("_delta_log/0.json", b"x")
     folders = [str(tmp_path / "a" / "b"), str(tmp_path / "a"), str(tmp_path)]
     assert [place for place in synced if place in folders] == folders
@@ -256,26 +262,20 @@ def test_a_name_that_a_file_system_gave_up_with_its_journal_is_told_to_nobody(
 
 
 def test_the_first_listing_makes_durable_what_a_dead_writer_named_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, synced: list[str]
 ) -> None:
     LocalStore(str(tmp_path)).put(PATH, b"x")
-    synced: list[str] = []
-    monkeypatch.setattr(
-        os, "fsync", lambda number: synced.append(os.readlink(f"/proc/self/fd/{number}"))
-    )
+    synced.clear()
     heir = LocalStore(str(tmp_path))
     assert len(list(heir.list_from("_delta_log", ""))) == 1
     assert len(list(heir.list_from("_delta_log", ""))) == 1
     assert synced == [str(tmp_path / "_delta_log")]
 
 
-def test_who_lost_makes_durable_what_he_lost_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_lost_makes_durable_what_he_lost_to(tmp_path: Path, synced: list[str]) -> None:
     store = LocalStore(str(tmp_path))
     store.put("_delta_log/other", b"")
     assert len(list(store.list_from("_delta_log", ""))) == 1
-    synced: list[str] = []
     rival = tmp_path / PATH
 
     def dies_before_its_folder_is_synced() -> bool:
@@ -283,13 +283,6 @@ def test_who_lost_makes_durable_what_he_lost_to(
         synced.clear()
         return True
 
-    fsync = os.fsync
-
-    def noting_fsync(number: int) -> None:
-        synced.append(os.readlink(f"/proc/self/fd/{number}"))
-        fsync(number)
-
-    monkeypatch.setattr(os, "fsync", noting_fsync)
     put = store.put_if_absent(PATH, b"mine", 30.0, dies_before_its_folder_is_synced)
     assert put is Put.LOST
     assert synced == [str(tmp_path / "_delta_log")]

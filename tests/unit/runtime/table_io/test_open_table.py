@@ -290,13 +290,8 @@ def test_a_file_with_a_vector_that_no_feature_announced_is_refused() -> None:
 def test_a_file_with_a_vector_that_a_feature_announced_is_a_file_of_the_table() -> None:
     store = table()
     before = open_snapshot(store)
-    put(
-        store,
-        3,
-        protocol_listing("deletionVectors"),
-        remove("f1"),
-        add("f1", deletionVector=VECTOR),
-    )
+    listing = protocol_listing("deletionVectors")
+    put(store, 3, listing, remove("f1"), add("f1", deletionVector=VECTOR))
     for snapshot in (open_snapshot(store), refresh(store, before)):
         assert sorted(snapshot.file_keys.to_pylist()) == ["f0", "f1\0ix", "f2"]
 

@@ -40,13 +40,8 @@ class Table:
     def __init__(self) -> None:
         self.store = MemoryStore()
         self._ids = map(lambda number: UUID(int=number), count(1))
-        self.put(
-            0,
-            info(),
-            protocol_listing("v2Checkpoint"),
-            metadata(),
-            *(add(f"old-{number}") for number in range(30)),
-        )
+        old = [add(f"old-{number}") for number in range(30)]
+        self.put(0, info(), protocol_listing("v2Checkpoint"), metadata(), *old)
         self.state: CheckpointState = load_state(self.store)
 
     def put(self, version: int, *rows: Row) -> bytes:
