@@ -34,6 +34,7 @@ from tests.judge.values import (
     CHARS,
     COMMON,
     SCALARS,
+    VARIANT,
     WIDER,
     Array,
     Kind,
@@ -153,8 +154,11 @@ def case(seed: int) -> Case:
     """Return the case of a seed."""
     dice = random.Random(seed)
     model = _model(dice)
+    _give_a_variant(model, random.Random(f"variant {seed}"))
     columns = [_column(model, name, kind) for name, kind in model.columns]
     origin: Origin = dice.choices(("each", "delta-spark", "delta-rs"), (7, 2, 2))[0]
+    if origin == "delta-rs" and any("variant" in kind.sql() for _, kind in model.columns):
+        origin = "delta-spark"
     columns += _computed_columns(model)
     model.first = dict(model.columns)
     clustered = _clustered(model)
@@ -255,6 +259,30 @@ def _model(dice: random.Random) -> Model:
             0 if dice.randrange(3) else dice.randrange(len(model.columns) + 1), (KEY, KEY_KIND)
         )
     return model
+
+
+def _give_a_variant(model: Model, dice: random.Random) -> None:
+    """Give one table of twelve a variant: a column, or within one. delta-rs writes none."""
+    if dice.randrange(12):
+        return
+    places = [at for at, (name, _) in enumerate(model.columns) if name not in (*model.by, KEY)]
+    at = dice.choice(places)
+    name, kind = model.columns[at]
+    model.columns[at] = (name, VARIANT if dice.randrange(2) else _with_a_variant(dice, kind))
+
+
+def _with_a_variant(dice: random.Random, kind: Kind) -> Kind:
+    """Return a type with a variant somewhere within, where it has parts."""
+    if isinstance(kind, Struct):
+        fields = list(kind.fields)
+        at = dice.randrange(len(fields))
+        fields[at] = (fields[at][0], _with_a_variant(dice, fields[at][1]))
+        return Struct(tuple(fields))
+    if isinstance(kind, Array):
+        return Array(_with_a_variant(dice, kind.element))
+    if isinstance(kind, Map):
+        return Map(kind.key, _with_a_variant(dice, kind.value))
+    return VARIANT
 
 
 def _column(model: Model, name: str, kind: Kind) -> Column:

@@ -108,6 +108,24 @@ VALUES: Final = {
     "binary": ("X''", "X'00FF'", "X'616263'"),
 }
 SCALARS: Final = tuple(map(Scalar, VALUES))
+VARIANT: Final = Scalar("variant")
+VARIANTS: Final = (
+    "1",
+    "-9223372036854775808",
+    "1.50",
+    "1e300",
+    "true",
+    "null",
+    '"x"',
+    '""',
+    '"a‍b"',
+    "[]",
+    "{}",
+    '[1, null, "x", [2.5]]',
+    '{"a": 1, "b": {"c": [null]}, "a.b": "2024-01-01"}',
+    '{"b": 1, "a": null}',
+)
+"""As JSON."""
 COMMON: Final = tuple(map(Scalar, ("int", "string", "bigint", "double", "date", "timestamp")))
 CHARS: Final = (Scalar("varchar(9)"), Scalar("char(4)"))
 WIDER: Final = {
@@ -145,6 +163,8 @@ def value(dice: random.Random, kind: Kind, *, may_be_null: bool = True) -> str:
 def scalar(kind: Scalar, dice: random.Random) -> str:
     if kind.name.startswith(("varchar", "char")):
         return dice.choice(("'x'", "'ab'", "''", "'ü'"))
+    if kind == VARIANT:
+        return f"parse_json({literal(dice.choice(VARIANTS))})"
     known = VALUES.get(kind.name) or VALUES[_nearest(kind.name)]
     return f"CAST({dice.choice(known)} AS {kind.name})"
 

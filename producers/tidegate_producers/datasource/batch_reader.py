@@ -21,7 +21,7 @@ from tidegate_delta.schema.types import StructType, parse_schema
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.datasource.plain_errors import plain_errors, plain_errors_of_rows
-from tidegate_producers.datasource.spark_schema import arrow_of, to_spark
+from tidegate_producers.datasource.spark_schema import arrow_of, shaped, to_spark
 from tidegate_producers.options import ChangeReadOptions, ReadOptions
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.change_row_reader import (
@@ -71,7 +71,7 @@ class TaskFiles(InputPartition):
         for file_part in self.parts:
             part = (file_part.number, file_part.count)
             for batch in read_file(store, file_part.file, metadata, shape.names, part):
-                yield shaped(batch, shape)
+                yield shaped(batch.columns, shape)
 
 
 class TableReader(DataSourceReader):
@@ -112,15 +112,6 @@ def open_view(options: ReadOptions, version: int | None = None) -> SnapshotView:
     timestamp_ms = None if chosen is not None else options.timestamp_ms
     snapshot = open_snapshot(store, chosen, timestamp_ms)
     return SnapshotView(snapshot, parse_schema(snapshot.metadata.schema_string))
-
-
-def shaped(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    """Return rows in exactly the wanted types."""
-    columns = [
-        column if column.type == field.type else column.cast(field.type)
-        for column, field in zip(batch.columns, wanted, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
 def binned(files: Iterator[Mapping[str, Any]]) -> list[TaskFiles]:
@@ -186,7 +177,7 @@ class ChangeReader(DataSourceReader):
         store = store_for(self._options.place)
         for plan, file in partition.files:
             for batch in read_change_file(store, plan, file, self._metadata):
-                yield shaped(batch, self._arrow)
+                yield shaped(batch.columns, self._arrow)
 
 
 def changes_of(options: ChangeReadOptions) -> ChangeRange:

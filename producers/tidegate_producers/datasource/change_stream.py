@@ -14,8 +14,9 @@ from tidegate_delta.log.commit import Commit
 from tidegate_delta.properties.table_properties import change_feed_enabled
 from tidegate_delta.schema.types import StructType
 from tidegate_producers.cached_clients import store_for
-from tidegate_producers.datasource.batch_reader import BIN_BYTES, ChangeBin, shaped
+from tidegate_producers.datasource.batch_reader import BIN_BYTES, ChangeBin
 from tidegate_producers.datasource.plain_errors import plain_errors, plain_errors_of_rows
+from tidegate_producers.datasource.spark_schema import shaped
 from tidegate_producers.datasource.stream_source import (
     FilePosition,
     Files,
@@ -135,7 +136,7 @@ class ChangeStreamReader(StreamReader):
         store = store_for(self._options.place)
         for of, file in partition.files:
             for batch in read_change_file(store, of, file, self._metadata):
-                yield shaped(batch, self._arrow)
+                yield shaped(batch.columns, self._arrow)
 
 
 def newest_columns_of_changes(options: StreamReadOptions) -> StructType:

@@ -1,7 +1,7 @@
 """Converts between Spark's schemas and Delta's, which share one JSON form."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -29,6 +29,7 @@ from tidegate_delta.schema.types import (
     is_geospatial,
     parse_schema,
 )
+from tidegate_producers.parquet.row_conformance import fitted
 
 _OF_THE_TABLE: Final = frozenset(
     {PHYSICAL_NAME, FIELD_ID, NESTED_IDS, TYPE_CHANGES, EXPRESSION, START, STEP, MARK, EXPLICIT}
@@ -121,3 +122,9 @@ def _of_rows(plain: dict[str, Any]) -> dict[str, Any]:
 def arrow_of(schema: SparkSchema) -> pa.Schema:
     """Return the Arrow schema that a reader's batches must have: Spark compares field by field."""
     return to_arrow_schema(schema, timezone="UTC")
+
+
+def shaped(columns: Sequence[pa.Array], wanted: pa.Schema) -> pa.RecordBatch:
+    """Return rows in exactly the types of `arrow_of`."""
+    fitting = [fitted(column, field.type) for column, field in zip(columns, wanted, strict=True)]
+    return pa.RecordBatch.from_arrays(fitting, schema=wanted)

@@ -10,7 +10,6 @@ from typing import Final
 from uuid import UUID
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate_delta.data_skipping.file_statistics import compute
@@ -46,7 +45,7 @@ from tidegate_delta.schema.types import (
     StructType,
     parse_schema,
 )
-from tidegate_producers.parquet.row_conformance import null_mask, unsliced
+from tidegate_producers.parquet.row_conformance import fitted
 
 _FIELD_ID: Final = "PARQUET:field_id"
 _VARIANT: Final = pa.struct(
@@ -230,32 +229,7 @@ def _physical(rows: pa.Table, layout: FileLayout) -> pa.Table:
     """Return stored rows under the names, field ids and shapes that their file gets."""
     schema = parquet_schema(layout.stored, layout.mode)
     columns = [
-        pa.chunked_array([_stored(chunk, field.type) for chunk in column.chunks], field.type)
+        pa.chunked_array([fitted(chunk, field.type) for chunk in column.chunks], field.type)
         for column, field in zip(rows.columns, schema, strict=True)
     ]
     return pa.Table.from_arrays(columns, schema=schema)
-
-
-def _stored(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return values under the names, ids and nullability of a file's type.
-
-    The parts of a null variant are empty, since they can't be null.
-    """
-    if values.type == kind:
-        return values
-    if kind == _VARIANT:
-        is_null = values.is_null()
-        parts = [pc.if_else(is_null, b"", values.field(part.name)) for part in kind]
-        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=is_null)
-    if pa.types.is_struct(kind) and kind.num_fields:
-        children = [_stored(values.field(at), kind.field(at).type) for at in range(kind.num_fields)]
-        return pa.StructArray.from_arrays(children, fields=list(kind), mask=values.is_null())
-    if pa.types.is_list(kind):
-        plain = unsliced(values)
-        elements = _stored(plain.values, kind.value_type)
-        return pa.ListArray.from_arrays(plain.offsets, elements, type=kind, mask=null_mask(plain))
-    if pa.types.is_map(kind):
-        plain = unsliced(values)
-        keys, items = _stored(plain.keys, kind.key_type), _stored(plain.items, kind.item_type)
-        return pa.MapArray.from_arrays(plain.offsets, keys, items, type=kind, mask=null_mask(plain))
-    return values.view(kind)

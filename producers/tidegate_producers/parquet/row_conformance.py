@@ -74,29 +74,61 @@ def _cast_struct(values: pa.Array, kind: StructType, column: str) -> pa.Array:
 
 
 def _cast_list(values: pa.Array, kind: ArrayType, column: str) -> pa.Array:
-    plain = unsliced(values.cast(pa.list_(values.type.value_field)))
+    plain = _unsliced(values.cast(pa.list_(values.type.value_field)))
     elements = _cast(plain.values, kind.element, f"{column}.element")
     return pa.ListArray.from_arrays(
-        plain.offsets, elements, type=arrow_type(kind), mask=null_mask(plain)
+        plain.offsets, elements, type=arrow_type(kind), mask=_mask(plain)
     )
 
 
 def _cast_map(values: pa.Array, kind: MapType, column: str) -> pa.Array:
-    plain = unsliced(values)
+    plain = _unsliced(values)
     keys = _cast(plain.keys, kind.key, f"{column}.key")
     items = _cast(plain.items, kind.value, f"{column}.value")
     return pa.MapArray.from_arrays(
-        plain.offsets, keys, items, type=arrow_type(kind), mask=null_mask(plain)
+        plain.offsets, keys, items, type=arrow_type(kind), mask=_mask(plain)
     )
 
 
-def unsliced(values: pa.Array) -> pa.Array:
+def fitted(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return values as an Arrow type of the same shape: with its names, ids and nullability.
+
+    The parts of a null variant become empty, since they can't be null.
+    """
+    if values.type == kind:
+        return values
+    if _is_variant(kind):
+        is_null = values.is_null()
+        parts = [pc.if_else(is_null, b"", values.field(part.name)) for part in kind]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=is_null)
+    if pa.types.is_struct(kind) and kind.num_fields:
+        children = [fitted(values.field(at), kind.field(at).type) for at in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=values.is_null())
+    if pa.types.is_list(kind):
+        plain = _unsliced(values)
+        elements = fitted(plain.values, kind.value_type)
+        return pa.ListArray.from_arrays(plain.offsets, elements, type=kind, mask=_mask(plain))
+    if pa.types.is_map(kind):
+        plain = _unsliced(values)
+        keys, items = fitted(plain.keys, kind.key_type), fitted(plain.items, kind.item_type)
+        return pa.MapArray.from_arrays(plain.offsets, keys, items, type=kind, mask=_mask(plain))
+    return values.cast(kind)
+
+
+def _is_variant(kind: pa.DataType) -> bool:
+    return (
+        pa.types.is_struct(kind)
+        and {part.name for part in kind} == {"metadata", "value"}
+        and all(pa.types.is_binary(part.type) and not part.nullable for part in kind)
+    )
+
+
+def _unsliced(values: pa.Array) -> pa.Array:
     """Return the same values from offset 0: Arrow builds no list over a slice with nulls."""
     return values.take(pa.array(range(len(values)), pa.int64())) if values.offset else values
 
 
-def null_mask(values: pa.Array) -> pa.Array | None:
-    """Return which values are null, or None if none is."""
+def _mask(values: pa.Array) -> pa.Array | None:
     return values.is_null() if values.null_count else None
 
 

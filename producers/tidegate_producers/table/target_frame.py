@@ -28,7 +28,7 @@ from tidegate_delta.schema.char_varchar import TYPE_STRING
 from tidegate_delta.schema.column_mapping import ColumnMappingMode, mode_of, to_physical
 from tidegate_delta.schema.types import LONG, StructField, StructType, parse_schema
 from tidegate_producers.cached_clients import store_for
-from tidegate_producers.datasource.spark_schema import arrow_of, to_spark
+from tidegate_producers.datasource.spark_schema import arrow_of, shaped, to_spark
 from tidegate_producers.options import TableLocation
 from tidegate_producers.parquet.data_file_encoding import row_id_columns
 from tidegate_producers.table.spark_jobs import tasks_at_once
@@ -356,7 +356,7 @@ def _read_by_us(
                 for columns in _rows_of_file(store, file, schema, metadata):
                     numbers = pa.repeat(pa.scalar(file[FILE], pa.int32()), len(columns[0]))
                     index = len(schema.fields)
-                    yield _shaped([*columns[:index], numbers, *columns[index:]], wanted)
+                    yield shaped([*columns[:index], numbers, *columns[index:]], wanted)
 
     return spark.createDataFrame(shares).repartition(count).mapInArrow(on_executor, shape)
 
@@ -394,11 +394,3 @@ def _rows_of_file(
         written = pa.scalar(file.get("defaultRowCommitVersion"), pa.int64())
         tracked = pc.coalesce(ids, pc.add(positions, first)), pc.coalesce(versions, written)
         yield [*columns, positions, *tracked]
-
-
-def _shaped(columns: Sequence[pa.Array], wanted: pa.Schema) -> pa.RecordBatch:
-    cast = [
-        column if column.type == field.type else column.cast(field.type)
-        for column, field in zip(columns, wanted, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(cast, schema=wanted)

@@ -1,5 +1,6 @@
 """Delta schemas as Spark schemas."""
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType as SparkArray
 from pyspark.sql.types import CharType, StringType, VarcharType
@@ -17,7 +18,7 @@ from tidegate_delta.schema.types import (
     StructType,
     parse_type,
 )
-from tidegate_producers.datasource.spark_schema import arrow_of, from_spark, to_spark
+from tidegate_producers.datasource.spark_schema import arrow_of, from_spark, shaped, to_spark
 
 
 def test_what_a_field_says_of_the_tables_own_files_stays_with_the_table() -> None:
@@ -42,6 +43,19 @@ def test_what_a_field_says_of_the_tables_own_files_stays_with_the_table() -> Non
 def test_a_variant_is_the_struct_of_bytes_that_spark_expects() -> None:
     schema = arrow_of(to_spark(StructType((StructField("v", VARIANT),))))
     assert {item.name for item in schema.field("v").type} == {"metadata", "value"}
+
+
+def test_a_null_variant_is_handed_to_spark_though_its_parts_are_null() -> None:
+    schema = arrow_of(to_spark(StructType((StructField("v", VARIANT),))))
+    rows = pa.StructArray.from_arrays(
+        [pa.array([b"\x01\x00\x00", None]), pa.array([b"\x0c\x01", None])],
+        names=["metadata", "value"],
+        mask=pa.array([False, True]),
+    )
+    batch = shaped([rows], schema)
+    batch.validate(full=True)
+    assert batch.schema == schema
+    assert batch["v"].to_pylist() == [{"metadata": b"\x01\x00\x00", "value": b"\x0c\x01"}, None]
 
 
 def test_shapes_on_earth_are_not_handed_to_spark() -> None:
