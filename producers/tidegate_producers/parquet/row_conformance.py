@@ -74,7 +74,8 @@ def _cast_struct(values: pa.Array, kind: StructType, column: str) -> pa.Array:
 
 
 def _cast_list(values: pa.Array, kind: ArrayType, column: str) -> pa.Array:
-    plain = _unsliced(values.cast(pa.list_(values.type.value_field)))
+    is_plain = pa.types.is_list(values.type)
+    plain = _unsliced(values if is_plain else values.cast(pa.list_(values.type.value_field)))
     elements = _cast(plain.values, kind.element, f"{column}.element")
     return pa.ListArray.from_arrays(
         plain.offsets, elements, type=arrow_type(kind), mask=_mask(plain)

@@ -228,9 +228,8 @@ def test_a_null_variant_is_written_whose_parts_are_null_as_spark_sends_them(nest
 def _null_variants(nested: str) -> tuple[DataType, pa.Array]:
     """Return a type and two rows: a variant, and a null one."""
     parts = [pa.array([b"\x01\x00\x00", None]), pa.array([b"\x0c\x01", None])]
-    rows = pa.StructArray.from_arrays(
-        parts, names=["metadata", "value"], mask=pa.array([False, True])
-    )
+    fields = [pa.field(name, pa.binary(), nullable=False) for name in ("metadata", "value")]
+    rows = pa.StructArray.from_arrays(parts, fields=fields, mask=pa.array([False, True]))
     match nested:
         case "in a struct":
             inside = StructType((StructField("i", VARIANT),))
