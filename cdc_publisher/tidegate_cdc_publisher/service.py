@@ -19,12 +19,13 @@ from tidegate_cdc_publisher.machine import StreamState
 from tidegate_cdc_publisher.notifications import heartbeat
 from tidegate_cdc_publisher.settings import CdcSettings, TableChanges
 from tidegate_cdc_publisher.signals import SignalReader
-from tidegate_cdc_publisher.table_stream import StreamSource, TableStream
+from tidegate_cdc_publisher.table_stream import TableStream
 from tidegate_cdc_publisher.transactional_producer import (
     RECORD_BYTES_MAX,
     ChangeWriter,
     PositionReader,
 )
+from tidegate_cdc_publisher.version_layouts import StreamSource
 from tidegate_delta.errors import (
     Fenced,
     InvalidRequest,
