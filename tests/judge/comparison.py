@@ -493,7 +493,10 @@ def attempt_rows(read: Callable[..., list[str]], *args: Any) -> list[str]:
 
 
 def _shown(refusal: Refusal | None) -> str:
-    return "done" if refusal is None else f"{refusal.error_class}: {refusal.text[:SHOWN]}"
+    if refusal is None:
+        return "done"
+    causes = re.findall(r"^Caused by: .*", refusal.text[SHOWN:], re.MULTILINE)
+    return "\n".join((f"{refusal.error_class}: {refusal.text[:SHOWN]}", *causes))
 
 
 def _apart(theirs: Any, ours: Any) -> tuple[Any, Any]:
