@@ -12,7 +12,8 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from bench.figures import Figure, at_least, median
 from tidegate_cdc_publisher.change_batch import Batch, SourceBlock
-from tidegate_cdc_publisher.connect_schema import Layout, inline_schemas
+from tidegate_cdc_publisher.connect_schema import Layout
+from tidegate_cdc_publisher.envelopes import inline_schemas
 from tidegate_cdc_publisher.record_encoding import records
 from tidegate_cdc_publisher.record_form import Format, RecordForm
 from tidegate_cdc_publisher.row_diff import images

@@ -2,16 +2,36 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 from uuid import UUID
 
 import pyarrow as pa
 
-from tidegate_cdc_publisher.connect_schema import NO_SCHEMAS, InlineSchemas
 from tidegate_cdc_publisher.record_form import PLAIN, PayloadEncoder, RecordForm
 from tidegate_cdc_publisher.row_diff import Images
 
 Op = Literal["c", "u", "d", "r"]
+
+
+@dataclass(frozen=True)
+class InlineSchemas:
+    """The Connect schemas of the records of one version; None where the format has none.
+
+    Those of deletes follow the table's schema before the version, the others the one after it.
+    """
+
+    value: str | None = None
+    key: str | None = None
+    value_of_deletes: str | None = None
+    key_of_deletes: str | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """The size that the schemas add to a record, about."""
+        return len(self.value or "") + len(self.key or "")
+
+
+NO_SCHEMAS: Final = InlineSchemas()
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,7 @@ from typing import Any, Final, assert_never
 import pyarrow as pa
 
 from tidegate_cdc_publisher.json_rows import is_json
-from tidegate_cdc_publisher.record_form import (
-    DELTA_FIELDS,
-    FLAT_FIELDS,
-    RecordForm,
-    ValueTypes,
-)
+from tidegate_cdc_publisher.record_form import RecordForm, ValueTypes
 from tidegate_delta.errors import UnsupportedFeature
 from tidegate_delta.schema.arrow_types import to_arrow
 from tidegate_delta.schema.column_mapping import ColumnMappingMode, field_id
@@ -31,48 +26,8 @@ from tidegate_delta.schema.types import StructType
 DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 """The name of a decimal as bytes in a schema."""
 
-_Schema = dict[str, Any]
-
-_REQUIRED_IN_SOURCE: Final = {
-    "version": "string",
-    "connector": "string",
-    "name": "string",
-    "ts_ms": "int64",
-    "db": "string",
-    "schema": "string",
-    "table": "string",
-    "txId": "int64",
-    "snapshot": "string",
-    "sequence": "string",
-}
-_OPTIONAL_IN_SOURCE: Final = {
-    "table_id": "string",
-    "operation": "string",
-    "proposal_id": "string",
-    "txn_app_id": "string",
-    "txn_version": "int64",
-}
-
-
-@dataclass(frozen=True)
-class InlineSchemas:
-    """The Connect schemas of the records of one version; None where the format has none.
-
-    Those of deletes follow the table's schema before the version, the others the one after it.
-    """
-
-    value: str | None = None
-    key: str | None = None
-    value_of_deletes: str | None = None
-    key_of_deletes: str | None = None
-
-    @property
-    def size_bytes(self) -> int:
-        """The size that the schemas add to a record, about."""
-        return len(self.value or "") + len(self.key or "")
-
-
-NO_SCHEMAS: Final = InlineSchemas()
+Schema = dict[str, Any]
+"""A Connect schema, as JSON."""
 
 
 @dataclass(frozen=True)
@@ -100,101 +55,31 @@ def layout(schema: StructType, mode: ColumnMappingMode, keys: Sequence[str] | No
     return Layout(to_arrow(schema), keys, ids)
 
 
-def inline_schemas(form: RecordForm, topic: str, before: Layout, after: Layout) -> InlineSchemas:
-    """Return the schemas for the records of a version, given the table's layouts around it.
-
-    Raises: UnsupportedFeature, for a column type without a Connect type.
-    """
-    value, key = _of_records(form, topic, after)
-    value_of_deletes, key_of_deletes = _of_records(form, topic, before)
-    return InlineSchemas(value, key, value_of_deletes, key_of_deletes)
-
-
-def _of_records(form: RecordForm, topic: str, of: Layout) -> tuple[str | None, str | None]:
-    value = key = None
-    if form.value_format != "json":
-        rows = form.columns.schema(of.rows)
-        schema = _VALUES[form.envelope](topic, rows, form.in_values)
-        if form.value_format == "protobuf":
-            _add_ids(schema, f"{topic}.Value", of.field_ids)
-        value = _text(schema)
-    has_keys = of.keys is not None and set(of.keys) <= set(of.rows.names)
-    if form.key_format != "json" and of.keys is not None and has_keys:
-        schema = _key(topic, of.rows, of.keys, form.in_keys)
-        if form.key_format == "protobuf":
-            _add_ids(schema, f"{topic}.Key", of.field_ids)
-        key = _text(schema)
-    return value, key
-
-
-def _add_ids(schema: _Schema, row_name: str, field_ids: Mapping[FieldPath, int]) -> None:
+def add_field_ids(schema: Schema, row_name: str, field_ids: Mapping[FieldPath, int]) -> None:
     """Give the columns in a schema their field ids, with which `protobuf` numbers them.
 
     `row_name` is the name of the structs of a row, which may stand below others.
     """
     if schema.get("name") == row_name:
-        _add_ids_inside(schema, (), field_ids)
+        _ids_inside(schema, (), field_ids)
         return
     for column in schema["fields"]:
         if column["type"] == "struct":
-            _add_ids(column, row_name, field_ids)
+            add_field_ids(column, row_name, field_ids)
 
 
-def _add_ids_inside(schema: _Schema, path: FieldPath, field_ids: Mapping[FieldPath, int]) -> None:
+def _ids_inside(schema: Schema, path: FieldPath, field_ids: Mapping[FieldPath, int]) -> None:
     match schema["type"]:
         case "struct":
             for column in schema["fields"]:
                 inner = (*path, column["field"])
                 if inner in field_ids:
                     column["id"] = field_ids[inner]
-                _add_ids_inside(column, inner, field_ids)
+                _ids_inside(column, inner, field_ids)
         case "array":
-            _add_ids_inside(schema["items"], (*path, ELEMENT), field_ids)
+            _ids_inside(schema["items"], (*path, ELEMENT), field_ids)
         case "map":
-            _add_ids_inside(schema["values"], (*path, VALUE), field_ids)
-
-
-def _envelope(topic: str, rows: pa.Schema, types: ValueTypes) -> _Schema:
-    image = {**_row(f"{topic}.Value", rows, types), "optional": True}
-    fields = [
-        {**image, "field": "before"},
-        {**image, "field": "after"},
-        {**_source(topic), "field": "source"},
-        _plain("op", "string"),
-        _plain("ts_ms", "int64", optional=True),
-        {**_transaction(), "field": "transaction"},
-    ]
-    name = f"{topic}.Envelope"
-    return {"type": "struct", "fields": fields, "optional": False, "name": name, "version": 1}
-
-
-def _flat(topic: str, rows: pa.Schema, types: ValueTypes) -> _Schema:
-    return _with_fields(FLAT_FIELDS, topic, rows, types)
-
-
-def _feed(topic: str, rows: pa.Schema, types: ValueTypes) -> _Schema:
-    return _with_fields(DELTA_FIELDS, topic, rows, types)
-
-
-def _with_fields(
-    extra_types: Mapping[str, str], topic: str, rows: pa.Schema, types: ValueTypes
-) -> _Schema:
-    row = _row(f"{topic}.Value", rows, types)
-    fields = [_plain(name, kind, optional=True) for name, kind in extra_types.items()]
-    return {**row, "fields": [*fields, *row["fields"]], "optional": False, "version": 1}
-
-
-def _source(topic: str) -> _Schema:
-    fields = [_plain(name, kind) for name, kind in _REQUIRED_IN_SOURCE.items()]
-    fields += [_plain(name, kind, optional=True) for name, kind in _OPTIONAL_IN_SOURCE.items()]
-    return {"type": "struct", "fields": fields, "optional": False, "name": f"{topic}.Source"}
-
-
-def _transaction() -> _Schema:
-    numbers = ("total_order", "data_collection_order")
-    fields = [_plain("id", "string"), *(_plain(name, "int64") for name in numbers)]
-    name = "event.block"
-    return {"type": "struct", "fields": fields, "optional": True, "name": name, "version": 1}
+            _ids_inside(schema["values"], (*path, VALUE), field_ids)
 
 
 def null_key(
@@ -202,28 +87,31 @@ def null_key(
 ) -> bytes:
     """Return a key with its schema, in which every key column is null."""
     chosen = pa.schema([rows.field(name).with_nullable(True) for name in columns])
-    schema = {**_row(f"{topic}.Key", chosen, form.in_keys), "optional": False, "doc": doc}
-    return _text({"schema": schema, "payload": dict.fromkeys(columns)}).encode()
+    schema = {**row_schema(f"{topic}.Key", chosen, form.in_keys), "optional": False, "doc": doc}
+    return schema_text({"schema": schema, "payload": dict.fromkeys(columns)}).encode()
 
 
-def _key(topic: str, rows: pa.Schema, columns: Sequence[str], types: ValueTypes) -> _Schema:
+def key_schema(topic: str, rows: pa.Schema, columns: Sequence[str], types: ValueTypes) -> Schema:
+    """Return the schema of a topic's keys, of these columns."""
     chosen = pa.schema([rows.field(name) for name in columns])
-    return {**_row(f"{topic}.Key", chosen, types), "optional": False}
+    return {**row_schema(f"{topic}.Key", chosen, types), "optional": False}
 
 
-def _row(name: str, rows: pa.Schema, types: ValueTypes) -> _Schema:
+def row_schema(name: str, rows: pa.Schema, types: ValueTypes) -> Schema:
+    """Return the schema of a row, a struct of this name."""
     return {"type": "struct", "fields": [_field(field, types) for field in rows], "name": name}
 
 
-def _plain(field: str, kind: str, *, optional: bool = False) -> _Schema:
+def plain_field(field: str, kind: str, *, optional: bool = False) -> Schema:
+    """Return a field of a Connect type."""
     return {"type": kind, "optional": optional, "field": field}
 
 
-def _field(field: pa.Field, types: ValueTypes) -> _Schema:
+def _field(field: pa.Field, types: ValueTypes) -> Schema:
     return {**_of(field, types), "field": field.name}
 
 
-def _of(field: pa.Field, types: ValueTypes) -> _Schema:
+def _of(field: pa.Field, types: ValueTypes) -> Schema:
     """Return the schema of a column or element, without its name.
 
     A float may be null although its column is not: NaN has no form in a record with a schema.
@@ -232,7 +120,7 @@ def _of(field: pa.Field, types: ValueTypes) -> _Schema:
     return {**_type(field, types), "optional": optional}
 
 
-def _type(field: pa.Field, types: ValueTypes) -> _Schema:
+def _type(field: pa.Field, types: ValueTypes) -> Schema:
     kind = field.type
     if types.types == "debezium" and (semantic_type := _debezium_type(kind, types)) is not None:
         return semantic_type
@@ -254,7 +142,7 @@ def _type(field: pa.Field, types: ValueTypes) -> _Schema:
     )
 
 
-def _debezium_type(kind: pa.DataType, types: ValueTypes) -> _Schema | None:
+def _debezium_type(kind: pa.DataType, types: ValueTypes) -> Schema | None:
     """Return the schema of a type that Debezium writes in its own way, or None for others."""
     if pa.types.is_date(kind):
         return {"type": "int32", "name": "io.debezium.time.Date", "version": 1}
@@ -270,7 +158,7 @@ def _debezium_type(kind: pa.DataType, types: ValueTypes) -> _Schema | None:
     return None
 
 
-def _decimal(kind: pa.DataType, types: ValueTypes) -> _Schema:
+def _decimal(kind: pa.DataType, types: ValueTypes) -> Schema:
     match types.decimals:
         case "precise":
             digits = {"scale": str(kind.scale), "connect.decimal.precision": str(kind.precision)}
@@ -283,7 +171,6 @@ def _decimal(kind: pa.DataType, types: ValueTypes) -> _Schema:
             assert_never(types.decimals)
 
 
-_VALUES: Final = {"debezium": _envelope, "flat": _flat, "delta": _feed}
 _SCALARS: Final = {
     pa.int8(): "int8",
     pa.int16(): "int16",
@@ -299,7 +186,8 @@ _SCALARS: Final = {
 }
 
 
-def _text(schema: _Schema) -> str:
+def schema_text(schema: Schema) -> str:
+    """Return a schema, or a key with its schema, as JSON."""
     return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -1,6 +1,6 @@
 """Records that are larger than their topic takes: cut, left out and noted, or put into a file."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final, Literal
@@ -8,6 +8,8 @@ from typing import Any, Final, Literal
 import orjson
 
 from tidegate_cdc_publisher.change_records import Headers, RecordPlace, Records
+from tidegate_cdc_publisher.envelopes import ENVELOPES, EnvelopeForm
+from tidegate_cdc_publisher.record_form import Envelope
 from tidegate_delta.errors import InvalidRequest
 from tidegate_messages.proposal import ClaimCheck
 from tidegate_messages.schema_change import CLAIM_CHECK, CLAIMS_FOLDER, TRUNCATED
@@ -38,7 +40,7 @@ class LargeRowRule:
     dead_letters: str
     put: Put
 
-    def applied(self, records: Records, topic: str) -> Records:
+    def applied(self, records: Records, topic: str, envelope: Envelope) -> Records:
         """Return the records, each small enough. Raises: InvalidRequest (`RecordTooLarge`)."""
         limit = self.record_bytes_max - _OVERHEAD_BYTES
         if self.policy == "fail" or not any(
@@ -49,7 +51,8 @@ class LargeRowRule:
         for number, value in enumerate(records.values):
             record = records[number : number + 1]
             if value is not None and len(value) > limit:
-                record = self._small(record, _Large(value, records.event_ids[number], limit), topic)
+                large = _Large(value, records.event_ids[number], limit, ENVELOPES[envelope])
+                record = self._small(record, large, topic)
             small += record
         return small
 
@@ -61,7 +64,7 @@ class LargeRowRule:
             case "claim_check":
                 claim = self._claim(large)
                 header = orjson.dumps(claim.model_dump(mode="json", exclude_none=True))
-                return _with(record, large.without_images(topic), [(CLAIM_CHECK, header)])
+                return _with(record, large.without_images(), [(CLAIM_CHECK, header)])
             case _:
                 return self._dead_letter(record, large, topic)
 
@@ -99,6 +102,7 @@ class _Large:
     value: bytes
     event_id: bytes | None
     limit: int
+    envelope: EnvelopeForm
     parsed: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -130,24 +134,16 @@ class _Large:
         )
 
     def _cut_to(self, length: int, names: set[str]) -> None:
-        payload = self.payload
-        sides = [payload[side] for side in ("before", "after") if payload.get(side) is not None]
-        for image in sides or [payload]:
+        for image in self.envelope.images(self.payload):
             for name, content in image.items():
                 if isinstance(content, str) and len(content) > length:
                     image[name] = content[:length]
                     names.add(name)
 
-    def without_images(self, topic: str) -> bytes:
+    def without_images(self) -> bytes:
         """Return the value without its rows, which stand in a file."""
-        payload: Mapping[str, Any] = self.payload
-        if "source" not in payload:
-            raise InvalidRequest(
-                f"a record for {topic} has {len(self.value)} bytes, and large_rows=claim_check "
-                "needs envelope=debezium with value_format json or json_schema",
-                error_class="RecordTooLarge",
-            )
-        self.payload["before"] = self.payload["after"] = None
+        for name in self.envelope.image_fields:
+            self.payload[name] = None
         return orjson.dumps(self.parsed)
 
 

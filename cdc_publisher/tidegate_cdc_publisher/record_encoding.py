@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from tidegate_cdc_publisher.change_batch import Batch, Op, SourceBlock
 from tidegate_cdc_publisher.change_records import CONTENT_TYPE, EVENT_ID, Headers, Records
-from tidegate_cdc_publisher.envelopes import envelopes, feed_rows, flat_rows, snapshot_marks
+from tidegate_cdc_publisher.envelopes import ENVELOPES
 from tidegate_cdc_publisher.json_rows import TEXT, in_utf8, instant_text, join
 from tidegate_cdc_publisher.record_form import REGISTERED, Format
 from tidegate_messages.record_headers import TRACEPARENT
@@ -35,7 +35,7 @@ def records(origin: SourceBlock, batch: Batch, now_ms: int, tombstones: Tombston
     value_schema = schemas.value_of_deletes if batch.op == "d" else schemas.value
     values = [
         _encoded(origin, "value", value_schema, texts)
-        for texts in _values(origin, batch, numbers, now_ms)
+        for texts in ENVELOPES[origin.form.envelope].values(origin, batch, numbers, now_ms)
     ]
     keys: _Column = [None] * len(batch)
     if batch.keys is not None:
@@ -57,19 +57,6 @@ def records(origin: SourceBlock, batch: Batch, now_ms: int, tombstones: Tombston
         [None] * count,
         (EVENT_ID, "ce_id") if origin.form.cloud_events else (EVENT_ID,),
     )
-
-
-def _values(
-    origin: SourceBlock, batch: Batch, numbers: pa.Array, now_ms: int
-) -> tuple[pa.Array, ...]:
-    """Return the values of the changes, in as many columns as each change has records."""
-    match origin.form.envelope:
-        case "debezium":
-            return (envelopes(origin, batch, numbers, now_ms),)
-        case "flat":
-            return (flat_rows(origin, batch, numbers, snapshot_marks(batch)),)
-        case "delta":
-            return feed_rows(origin, batch)
 
 
 def _encoded(

@@ -134,26 +134,32 @@ Envelope = Literal["debezium", "flat", "delta"]
 as ExtractNewRecordState makes it; `delta` is a row of Delta's change feed, two for an update.
 """
 
-FLAT_FIELDS: Final = {
-    "__op": "string",
-    "__deleted": "string",
-    "__version": "int64",
-    "__index": "int64",
-    "__commit_ts": "int64",
-    "__snapshot": "string",
-}
-DELTA_FIELDS: Final = {
-    "_change_type": "string",
-    "_commit_version": "int64",
-    "_commit_timestamp": "string",
-}
-
 ADDED_FIELDS: Final[Mapping[Envelope, Mapping[str, str]]] = {
     "debezium": {},
-    "flat": FLAT_FIELDS,
-    "delta": DELTA_FIELDS,
+    "flat": {
+        "__op": "string",
+        "__deleted": "string",
+        "__version": "int64",
+        "__index": "int64",
+        "__commit_ts": "int64",
+        "__snapshot": "string",
+    },
+    "delta": {
+        "_change_type": "string",
+        "_commit_version": "int64",
+        "_commit_timestamp": "string",
+    },
 }
 """The fields that stand beside the columns of a row, and their Connect types."""
+
+
+def envelope_of(value: Mapping[str, object]) -> Envelope:
+    """Return the envelope that a change's value has, by the fields that it adds."""
+    for envelope, added in ADDED_FIELDS.items():
+        if added and value.keys() >= added.keys():
+            return envelope
+    return "debezium"
+
 
 Types = Literal["iso", "debezium"]
 Decimals = Literal["precise", "string", "double"]

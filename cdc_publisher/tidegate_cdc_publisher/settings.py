@@ -6,6 +6,7 @@ from typing import Final, Literal, Self
 
 from pydantic import AwareDatetime, Field, NonNegativeInt, model_validator
 
+from tidegate_cdc_publisher.envelopes import ENVELOPES
 from tidegate_cdc_publisher.large_rows import LargeRows
 from tidegate_cdc_publisher.machine import OnGap, SnapshotMode
 from tidegate_cdc_publisher.record_form import (
@@ -218,14 +219,17 @@ class CdcSection(Section):
 
     @model_validator(mode="after")
     def _large_rows_can_be_made_small(self) -> Self:
-        """Refuse to cut values that are no JSON."""
+        """Refuse to cut values that are no JSON, and to take rows out of values that are rows."""
         for name in (*self.tables, ""):
-            is_json = self.form(name).value_format in ("json", "json_schema")
-            if self.large(name) in ("truncate", "claim_check") and not is_json:
-                path = f"cdc.tables.{name}" if name in self.tables else "cdc"
+            form, policy = self.form(name), self.large(name)
+            path = f"cdc.tables.{name}" if name in self.tables else "cdc"
+            is_json = form.value_format in ("json", "json_schema")
+            if policy in ("truncate", "claim_check") and not is_json:
                 raise ValueError(
-                    f"{path}.large_rows: {self.large(name)} needs value_format json or json_schema"
+                    f"{path}.large_rows: {policy} needs value_format json or json_schema"
                 )
+            if policy == "claim_check" and not ENVELOPES[form.envelope].image_fields:
+                raise ValueError(f"{path}.large_rows: claim_check needs envelope=debezium")
         return self
 
     def topic_settings(self, table: str) -> dict[str, str]:

@@ -116,7 +116,9 @@ class StreamSender:
         tombstones: Tombstones = "with" if self._source.changes.tombstones else "without"
         result = records(origin, batch, self._running.clock.now_ms(), tombstones)
         rule = self._source.large_rows
-        return result if rule is None else rule.applied(result, self._source.topic)
+        if rule is None:
+            return result
+        return rule.applied(result, self._source.topic, origin.form.envelope)
 
     def bound(self, origin: SourceBlock, due: SnapshotDue | VersionDue, *, is_end: bool) -> None:
         """Note where the records of a version begin or end; a snapshot is no transaction."""

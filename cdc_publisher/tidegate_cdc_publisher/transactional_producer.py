@@ -230,6 +230,10 @@ class ChangeWriter:
             self._producer = None
 
 
+POSITIONS_S: Final = 15.0
+"""How long one who asks for the positions once waits for them."""
+
+
 class PositionReader:
     """Reads the positions of all tables, each time from where the last reading ended."""
 
@@ -303,11 +307,9 @@ class PositionReader:
                     awaited.discard(partition)
 
 
-def read_positions(
-    settings: KafkaSettings, timeout_s: float, until: Literal["end", "settled"]
-) -> Positions:
-    """Return the last position of every table, once. Raises: as `PositionReader.read`."""
-    return PositionReader(settings).read(timeout_s, until)
+def read_positions(settings: KafkaSettings, timeout_s: float = POSITIONS_S) -> Positions:
+    """Return the last settled position of every table, once. Raises: as `PositionReader.read`."""
+    return PositionReader(settings).read(timeout_s, "settled")
 
 
 def _client(settings: KafkaSettings) -> dict[str, Any]:

@@ -39,7 +39,6 @@ CLIENT_ID: Final = "tidegate-console"
 LETTERS: Final = 50
 """How many of the newest dead letters are read."""
 
-_POSITIONS_S: Final = 15.0
 _OLDEST_S: Final = 2.0
 _NO_LETTERS: Final = DeadLetters(0, ())
 
@@ -144,7 +143,7 @@ class OverviewReader:
         )
 
     def _positions(self) -> Positions:
-        return patiently(lambda: read_positions(self._kafka, _POSITIONS_S, "settled"))
+        return patiently(lambda: read_positions(self._kafka))
 
     def _services(self) -> tuple[dict[str, ServiceState], dict[str, str]]:
         topics, prefix = self._kafka.topics, self._kafka.topic_prefix

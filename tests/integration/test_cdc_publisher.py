@@ -319,7 +319,7 @@ def test_a_former_owner_is_fenced_and_its_rows_never_show(line: Line) -> None:
     values = [message.value() for message in committed(line, topic)]
     assert values == [b"by the former", b"by the owner"]
     assert reader.read(30.0, "end") == {table.id: second}
-    assert read_positions(line.kafka, 30.0, "settled") == {table.id: second}
+    assert read_positions(line.kafka, 30.0) == {table.id: second}
     former.close()
     owner.close()
 
@@ -409,7 +409,7 @@ def test_a_clean_stop_leaves_with_status_zero_and_goes_on_later(line: Line) -> N
     service.start()
     wait_told(line, table)
     check_stream(line, table)
-    assert read_positions(line.kafka, 30.0, "end")[table.id] == position(line, table)
+    assert PositionReader(line.kafka).read(30.0, "end")[table.id] == position(line, table)
 
 
 @pytest.mark.timeout(120)

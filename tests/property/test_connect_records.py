@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tests.connect_records import payload
 from tidegate_cdc_publisher.change_batch import Batch, SourceBlock
 from tidegate_cdc_publisher.change_records import ChangeRecord
-from tidegate_cdc_publisher.connect_schema import Layout, inline_schemas
+from tidegate_cdc_publisher.connect_schema import Layout
+from tidegate_cdc_publisher.envelopes import inline_schemas
 from tidegate_cdc_publisher.json_rows import row_texts
 from tidegate_cdc_publisher.record_encoding import records
 from tidegate_cdc_publisher.record_form import RecordForm, ValueTypes

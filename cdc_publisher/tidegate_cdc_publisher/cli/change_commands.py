@@ -16,7 +16,7 @@ import typer
 from tidegate_cdc_publisher.cli import replay_commands, signal_commands
 from tidegate_cdc_publisher.cli.stream_place import CLIENT_ID, TableArgument, find_stream
 from tidegate_cdc_publisher.record_encoding import CONTENT_TYPES
-from tidegate_cdc_publisher.record_form import DELTA_FIELDS, FLAT_FIELDS, PayloadEncoder
+from tidegate_cdc_publisher.record_form import ADDED_FIELDS, PayloadEncoder, envelope_of
 from tidegate_cdc_publisher.schema_markers import in_words
 from tidegate_cdc_publisher.settings import CdcSettings
 from tidegate_cdc_publisher.transactional_producer import read_positions
@@ -80,9 +80,9 @@ def _json(change: Record, content_type: bytes | None, registry: PayloadEncoder |
 
 def _row(value: dict[str, Any]) -> Any:
     """Return the row of a change: the image after it, or the last one."""
-    for extra_fields in (FLAT_FIELDS, DELTA_FIELDS):
-        if value.keys() >= extra_fields.keys():
-            return {name: cell for name, cell in value.items() if name not in extra_fields}
+    envelope = envelope_of(value)
+    if envelope != "debezium":
+        return {name: cell for name, cell in value.items() if name not in ADDED_FIELDS[envelope]}
     after = value.get("after")
     return value.get("before") if after is None else after
 
@@ -90,7 +90,6 @@ def _row(value: dict[str, Any]) -> Any:
 QUIET_S: Final = 2.0
 """Silence after which a topic is read to its end: transaction markers take offsets, too."""
 
-_POSITIONS_S: Final = 15.0
 _FOLLOW_S: Final = 1.0
 _PER_RECORD: Final = 2
 """Offsets to go back for a record: each may be a transaction of its own, with its marker."""
@@ -116,7 +115,7 @@ def list_streams(settings: CdcSettings) -> Result:
     topics = settings.kafka.topics
     bus = KafkaBus(settings.kafka, CLIENT_ID)
     tables = read_registry(bus, topics).values()
-    positions = read_positions(settings.kafka, _POSITIONS_S, "settled")
+    positions = read_positions(settings.kafka)
     aside = read_follower_state(bus, topics).values()
     streams = list(statuses(tables, positions, aside, read_leases(bus, topics)))
     width = max((len(stream.table) for stream in streams), default=0)

@@ -29,7 +29,6 @@ from tidegate_runtime.storage.open_store import open_store
 from tidegate_runtime.table_io.data_file_reader import scan
 from tidegate_runtime.table_io.open_table import open_snapshot
 
-POSITIONS_S: Final = 15.0
 LEASE_MS: Final = 6 * 60 * 60 * 1000
 """After this time a comparison that was killed holds nothing back any more."""
 
@@ -96,7 +95,7 @@ def verify(
 
 def _published(settings: CdcSettings, record: TableRecord, version: int | None) -> int:
     """Return the version asked for, or the last whole one. Raises: InvalidRequest."""
-    positions = read_positions(settings.kafka, POSITIONS_S, "settled")
+    positions = read_positions(settings.kafka)
     position = position_of(positions, record.table)
     is_whole = position is not None and position.complete
     if position is None or position.begins or (position.snapshot and not is_whole):

@@ -26,7 +26,6 @@ from tidegate_runtime.followers.version_gates import read_leases
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 
-POSITIONS_S: Final = 15.0
 _ASK_S: Final = 0.5
 
 Reason = Annotated[
@@ -49,7 +48,7 @@ class _Stream:
 
     def position(self) -> Position | None:
         """Return the stream's position. Raises: MalformedRecord; Unavailable."""
-        positions = read_positions(self.settings.kafka, POSITIONS_S, "settled")
+        positions = read_positions(self.settings.kafka)
         return position_of(positions, self.record.table)
 
     def begun_position(self) -> Position:
@@ -101,7 +100,7 @@ def show_position(settings: CdcSettings, table: TableArgument) -> Result:
     """Show a stream's state, its position, and the signals that wait to be obeyed."""
     stream = _Stream(settings, table)
     topics, record = settings.kafka.topics, stream.record
-    positions = read_positions(settings.kafka, POSITIONS_S, "settled")
+    positions = read_positions(settings.kafka)
     aside = read_follower_state(stream.bus, topics).values()
     leases = read_leases(stream.bus, topics).get(record.table, ())
     status = next(statuses([record], positions, aside), None)

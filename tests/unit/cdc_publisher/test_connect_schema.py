@@ -17,7 +17,8 @@ from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
 from tests.unit.cdc_publisher.written_table import WrittenTable, change_at_random, rows
 from tidegate_cdc_publisher.change_batch import Batch, Op, SourceBlock
 from tidegate_cdc_publisher.change_records import CHUNK_BYTES_MAX, ChangeRecord
-from tidegate_cdc_publisher.connect_schema import Layout, inline_schemas, layout
+from tidegate_cdc_publisher.connect_schema import Layout, layout
+from tidegate_cdc_publisher.envelopes import inline_schemas
 from tidegate_cdc_publisher.json_rows import row_texts
 from tidegate_cdc_publisher.record_encoding import records
 from tidegate_cdc_publisher.record_form import Decimals, RecordForm, Structs, ValueTypes

@@ -2,7 +2,9 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.fakes.memory_bus import MemoryBus
@@ -27,7 +29,7 @@ def table(tmp_path: Path) -> WrittenTable:
     return made
 
 
-def told(table: WrittenTable, policy: LargeRows, form: RecordForm = PLAIN) -> Topic:
+def published(table: WrittenTable, policy: LargeRows, form: RecordForm = PLAIN) -> Topic:
     topic, store = Topic(), LocalStore(table.root)
     rule = LargeRowRule(policy, LIMIT, "dead", store.put)
     stream(table, topic, large_rows=rule, form=form).catch_up(table.version)
@@ -37,7 +39,7 @@ def told(table: WrittenTable, policy: LargeRows, form: RecordForm = PLAIN) -> To
 
 @pytest.mark.parametrize("form", [PLAIN, RecordForm(value_format="json_schema")])
 def test_texts_are_cut_until_the_record_fits(table: WrittenTable, form: RecordForm) -> None:
-    topic = told(table, "truncate", form)
+    topic = published(table, "truncate", form)
     [record] = [item for item in topic.records if "truncated" in dict(item.headers)]
     value = json.loads(record.value or b"")
     after = value.get("payload", value)["after"]
@@ -47,7 +49,7 @@ def test_texts_are_cut_until_the_record_fits(table: WrittenTable, form: RecordFo
 
 
 def test_a_row_is_left_out_and_noted(table: WrittenTable) -> None:
-    topic = told(table, "dead_letter")
+    topic = published(table, "dead_letter")
     assert [item["after"]["id"] for item in topic.told] == [1, 3]
     [letter] = [
         change for change in topic.schema_changes if change.place and change.place.topic == "dead"
@@ -58,7 +60,7 @@ def test_a_row_is_left_out_and_noted(table: WrittenTable) -> None:
 
 
 def test_a_subscriber_gets_a_large_row_from_its_file(table: WrittenTable) -> None:
-    topic = told(table, "claim_check")
+    topic = published(table, "claim_check")
     bus, copy = MemoryBus({"cdc.t": 1}), TableCopy()
     for record in topic.records:
         headers = [(name, one) for name, one in record.headers if isinstance(one, bytes)]
@@ -76,9 +78,30 @@ def test_a_subscriber_gets_a_large_row_from_its_file(table: WrittenTable) -> Non
         list(follower.changes(quiet_s=0.1))
 
 
-def test_a_claim_needs_an_envelope_and_json(table: WrittenTable) -> None:
-    with pytest.raises(InvalidRequest, match="envelope"):
-        told(table, "claim_check", RecordForm(envelope="flat"))
-    given = {"large_rows": "truncate", "value_format": "avro", "registry": {"url": "mock://x"}}
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"large_rows": "claim_check", "envelope": "flat"},
+        {"large_rows": "claim_check", "tables": {"t": {"envelope": "delta"}}},
+        {"large_rows": "truncate", "value_format": "avro", "registry": {"url": "mock://x"}},
+    ],
+)
+def test_what_a_form_cannot_make_small_is_refused_at_once(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="large_rows"):
         CdcSection.model_validate(given)
+
+
+@pytest.mark.parametrize("columns", [("before", "source"), ("source", "after")])
+def test_a_row_with_columns_named_as_parts_of_an_envelope_is_cut(
+    tmp_path: Path, columns: tuple[str, str]
+) -> None:
+    schema = pa.schema([(name, pa.string()) for name in columns])
+    table = WrittenTable(
+        tmp_path / "named", schema=schema, configuration={"tidegate.cdc.keyColumns": columns[0]}
+    ).create()
+    table.append([dict.fromkeys(columns, LARGE)])
+    topic = published(table, "truncate", RecordForm(envelope="flat"))
+    [record] = [record for record in topic.records if record.value]
+    row = json.loads(record.value or b"")
+    assert [len(row[name]) for name in columns] == [8_192, 8_192]
+    assert dict(record.headers)["truncated"] == ",".join(sorted(columns)).encode()

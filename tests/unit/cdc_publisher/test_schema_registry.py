@@ -18,7 +18,8 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from tests.protobuf_records import message_class, of_message, of_record
 from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
 from tests.unit.cdc_publisher.written_table import WIRE, WrittenTable, rows
-from tidegate_cdc_publisher.connect_schema import Layout, inline_schemas
+from tidegate_cdc_publisher.connect_schema import Layout
+from tidegate_cdc_publisher.envelopes import inline_schemas
 from tidegate_cdc_publisher.protobuf_encoding import protobuf_encoder, protobuf_schema
 from tidegate_cdc_publisher.record_form import Envelope, Format, RecordForm, ValueTypes
 from tidegate_cdc_publisher.schema_registry import Registry

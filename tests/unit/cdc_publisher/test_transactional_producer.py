@@ -23,7 +23,7 @@ def test_a_misspelt_setting_of_the_library_is_a_misconfiguration_of_whoever_writ
 
 def test_a_misspelt_setting_of_the_library_is_a_misconfiguration_of_whoever_reads() -> None:
     with pytest.raises(Misconfigured, match=r"correct `kafka\.client`"):
-        read_positions(MISSPELT, timeout_s=1.0, until="settled")
+        read_positions(MISSPELT, timeout_s=1.0)
 
 
 def test_a_transaction_may_be_shorter_than_a_request_of_other_clients(
@@ -44,7 +44,7 @@ def test_brokers_that_do_not_answer_in_time_are_away_and_no_fault_of_ours(
     # The library's admin client raises TimeoutError when its own timeout and ours end together.
     monkeypatch.setattr(AdminClient, "list_topics", silent)
     with pytest.raises(Unavailable, match=r"kafka\.bootstrap_servers"):
-        read_positions(KafkaSettings(client={"log_level": "0"}), timeout_s=1.0, until="settled")
+        read_positions(KafkaSettings(client={"log_level": "0"}), timeout_s=1.0)
 
 
 def test_what_the_clients_of_all_tables_say_of_brokers_that_are_away_is_said_once(
