@@ -88,7 +88,7 @@ HOMES: Final = {
 ARROW_THAT_READS_FILES: Final = frozenset({"pyarrow.parquet", "pyarrow.fs", "pyarrow.dataset"})
 """Parts of pyarrow that touch files: pure packages may use its tables and compute only."""
 
-VALUES: Final = frozenset({"pydantic", "orjson"})
+VALUES: Final = frozenset({"pydantic", "orjson", "pyroaring"})
 """Libraries of plain values, without IO: allowed everywhere."""
 
 OURS: Final = frozenset({*tree.PACKAGES, "tests", "bench"})

@@ -21,6 +21,8 @@ FAST: Final = {
     # Thousands of plans fill the code cache of the first compiler, and then nothing is compiled.
     "spark.driver.extraJavaOptions": CONFIG["spark.driver.extraJavaOptions"]
     + " -XX:ReservedCodeCacheSize=256m",
+    # The logs of tables that nobody reads any more fill the heap after a thousand sequences.
+    "spark.databricks.delta.delta.log.cacheSize": "64",
     "spark.databricks.delta.writeChecksumFile.enabled": "false",
     "spark.sql.readSideCharPadding": "false",
     "spark.scheduler.mode": "FAIR",

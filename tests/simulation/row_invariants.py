@@ -47,7 +47,7 @@ class Step:
             path, rows = item["path"], rows_of(self.store, item["rows"])
             while path in self.moved:
                 path, rows = self.moved[path].target, self.moved[path].follow(rows)
-            if rows.blocks:
+            if rows:
                 yield path, rows, item.get("op", "delete")
 
     def moves(self, body: dict[str, Any]) -> Iterator[tuple[str, Moved]]:
@@ -156,7 +156,7 @@ def rows_are_updated_once(step: Step) -> str | None:
             if path not in step.before:
                 continue
             before = gone.get(path, step.before[path].gone)
-            if op == "update" and not rows.is_apart_from(before):
+            if op == "update" and not rows.isdisjoint(before):
                 return f"{step.name} updates {list(rows & before)[:5]} of {path} again"
             gone[path] = before | rows
     return None

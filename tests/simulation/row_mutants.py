@@ -20,7 +20,7 @@ from tidegate_committer.state.log_entry import Entry
 from tidegate_committer.state.table_definition import TableDefinition
 from tidegate_committer.state.table_state import TableState
 from tidegate_committer.store_reads.read_cache import ReadCache
-from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap
+from tidegate_delta.deletion_vectors.roaring_bitmap import NO_ROWS, Bitmap
 from tidegate_messages.outcome import Rejection
 from tidegate_runtime.clock import Clock
 from tidegate_runtime.storage.log_store import Put, Turn
@@ -48,7 +48,7 @@ def without_the_rows_of_the_vector_before() -> AbstractContextManager[object]:
 
 def without_the_rows_of_other_members() -> AbstractContextManager[object]:
     def take(tally: FileDeletes, rows: Bitmap) -> int:
-        tally._touched.clear()
+        tally._by_members = NO_ROWS
         return kept(tally, rows)
 
     kept = FileDeletes.take

@@ -76,7 +76,7 @@ def some_rows(dice: Random, file: LiveFile) -> Bitmap:
     if file.rows >= MANY:
         # Scattered rows make a deletion vector too large to be inline.
         scattered = of_rows(range(dice.randrange(1_000), file.rows, 199)) - file.gone
-        if scattered.blocks:
+        if scattered:
             return scattered
     left = list(of_rows(range(file.rows)) - file.gone)
     return of_rows(dice.sample(left, min(len(left), dice.choice((1, 2, 3, 10)))))
@@ -113,7 +113,7 @@ def exchange(dice: Random, store: MemoryStore, live: Mapping[str, Row]) -> list[
     if file.vector and dice.random() < 0.3:
         gone = of_rows(dice.sample(list(file.gone), len(file.gone) // 2))
     result = inline(gone).model_dump(by_alias=True, exclude_none=True)
-    vector = {"deletionVector": result} if gone.blocks else {}
+    vector = {"deletionVector": result} if gone else {}
     if vector.get("deletionVector") == file.vector:
         return []
     # The bounds are no longer tight; a writer that proposes this has to state it.

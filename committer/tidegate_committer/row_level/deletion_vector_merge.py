@@ -23,58 +23,38 @@ from tidegate_committer.intake.proposal_actions import (
 from tidegate_committer.state.fetched_inputs import FetchedInputs
 from tidegate_committer.state.log_entry import Revision, revisions
 from tidegate_delta.deletion_vectors.descriptors import placed
-from tidegate_delta.deletion_vectors.roaring_bitmap import (
-    BLOCK,
-    Bitmap,
-    Container,
-    container_of_bits,
-)
+from tidegate_delta.deletion_vectors.roaring_bitmap import NO_ROWS, Bitmap
 from tidegate_delta.features.row_tracking import physical_records
 from tidegate_delta.log.actions import Add, DeletionVector, Remove
 
 
 class FileDeletes:
-    """The deleted rows of one file: those in its vector, and those of the members so far.
-
-    `count` is the number of rows that the members deleted first.
-    """
+    """The deleted rows of one file: those in its vector, and those of the members so far."""
 
     def __init__(self, file: Add, before: Bitmap) -> None:
         self.file = file
-        self.count = 0
         self._before = before
-        self._touched: dict[int, int] = {}
+        self._by_members = NO_ROWS
+
+    @property
+    def count(self) -> int:
+        """How many rows the members deleted first."""
+        return len(self._by_members)
 
     def take(self, rows: Bitmap) -> int:
         """Add rows, and return how many of them were not deleted yet."""
-        count = 0
-        for block, container in rows.blocks.items():
-            deleted = self._touched.get(block)
-            if deleted is None:
-                deleted = int.from_bytes(self._before.bits(block), "little")
-            bits = int.from_bytes(container.bits, "little")
-            count += (bits & ~deleted).bit_count()
-            self._touched[block] = deleted | bits
-        self.count += count
-        return count
+        count = self.count
+        self._by_members |= rows - self._before
+        return self.count - count
 
     def holds_any(self, rows: Bitmap) -> bool:
         """Return whether a member deleted some of these rows."""
-        return any(
-            self._touched[block] & int.from_bytes(container.bits, "little")
-            for block, container in rows.blocks.items()
-            if block in self._touched
-        )
+        return not rows.isdisjoint(self._by_members)
 
     @property
     def rows(self) -> Bitmap:
         """All deleted rows."""
-        blocks: dict[int, Container] = dict(self._before.blocks)
-        for block, deleted in self._touched.items():
-            container = container_of_bits(deleted.to_bytes(BLOCK // 8, "little"))
-            assert container is not None, "a touched block lost a row"
-            blocks[block] = container
-        return Bitmap(dict(sorted(blocks.items())))
+        return self._before | self._by_members
 
 
 @dataclass

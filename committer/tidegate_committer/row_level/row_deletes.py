@@ -23,7 +23,7 @@ from tidegate_committer.state.fetched_inputs import (
 from tidegate_committer.state.log_entry import Entry
 from tidegate_committer.state.table_definition import TableDefinition
 from tidegate_delta.deletion_vectors.descriptors import inline_rows, is_inline
-from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap
+from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap, last
 from tidegate_delta.features import row_tracking
 from tidegate_delta.log.actions import Add, DeletionVector
 from tidegate_delta.properties.table_properties import append_only, deletion_vectors_enabled
@@ -61,9 +61,9 @@ def row_intent_problem(candidate: Candidate, known: FetchedInputs) -> Rejection 
     for index, intent in enumerate(candidate.intents):
         location = f"dv_intents[{index}].rows"
         rows = known.meant_by(intent)
-        if rows.last >= intent.num_records:
+        if last(rows) >= intent.num_records:
             problem = (
-                f"hold row {rows.last} of {intent.path[:128]!r}, which has {intent.num_records}"
+                f"hold row {last(rows)} of {intent.path[:128]!r}, which has {intent.num_records}"
             )
             remedy = "count the rows of the file from 0"
             return flaw("rows_out_of_range", location, problem, remedy, path=intent.path)
@@ -91,8 +91,8 @@ def new_vector_problem(
             remedy = "write its file first, whole, and propose again"
             return flaw("vector_unreadable", location, rows, remedy, advice="rerun", path=add.path)
         count = row_tracking.physical_records(add.stats)
-        if isinstance(rows, Bitmap) and count is not None and rows.last >= count:
-            problem = f"holds row {rows.last} of {add.path[:128]!r}, which has {count}"
+        if isinstance(rows, Bitmap) and count is not None and last(rows) >= count:
+            problem = f"holds row {last(rows)} of {add.path[:128]!r}, which has {count}"
             remedy = "count the rows of the file from 0"
             return flaw("rows_out_of_range", location, problem, remedy, path=add.path)
     return None
@@ -176,7 +176,7 @@ def _deleted_before(
 ) -> Rejection | None:
     if before is None:
         return None
-    if known.meant_by(intent).is_apart_from(known.rows_of(before)):
+    if known.meant_by(intent).isdisjoint(known.rows_of(before)):
         return None
     problem = f"name rows of {intent.path[:128]!r} that were deleted when the table was read"
     return flaw("rows_deleted_before", f"{location}.rows", problem, _REREAD, path=intent.path)
@@ -256,7 +256,7 @@ def rows_in_the_way(
         if deleted is None:
             deleted = known.rows_of(winner.revised[path].after)
         rows = known.meant_by(intent)
-        if not rows.is_apart_from(deleted):
+        if not rows.isdisjoint(deleted):
             first = min(row for row in rows if row in deleted)
             return f"deleted row {first} of {path!r} too", path
     return None

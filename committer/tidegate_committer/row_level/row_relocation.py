@@ -67,7 +67,7 @@ def following(candidate: Candidate, winner: Entry, known: FetchedInputs) -> Cand
         before = moved_intents.get(move.target)
         if before is not None and before.inline is not None:
             moved = moved | before.inline
-        if moved.blocks:
+        if moved:
             moved_intents[move.target] = replace(
                 intent,
                 path=move.target,
@@ -163,9 +163,7 @@ def _vectors(candidate: Candidate, known: FetchedInputs) -> dict[str, DeletionVe
             return None
         moved = moved_rows(deleted - base, move, base)
         rows[move.target] = rows.get(move.target, Bitmap()) | moved
-    vectors = {
-        path: inline(deleted_rows) for path, deleted_rows in rows.items() if deleted_rows.blocks
-    }
+    vectors = {path: inline(deleted_rows) for path, deleted_rows in rows.items() if deleted_rows}
     if sum(vector.size_in_bytes for vector in vectors.values()) > BIRTH_BYTES_MAX:
         return None
     return vectors
@@ -181,7 +179,7 @@ def relocation_problem(
             problem = f"{intent.path[:128]!r} had another deletion vector at read_version"
             remedy = "read the table and propose again"
             return flaw("other_vector", "dv_intents", problem, remedy, path=intent.path)
-        if before is not None and not known.meant_by(intent).is_apart_from(known.rows_of(before)):
+        if before is not None and not known.meant_by(intent).isdisjoint(known.rows_of(before)):
             problem = f"name rows of {intent.path[:128]!r} that were deleted when it was read"
             remedy = "read the table and propose again"
             return flaw("rows_deleted_before", "dv_intents", problem, remedy, path=intent.path)

@@ -13,7 +13,7 @@ from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_actions import vector_text
 from tidegate_committer.intake.row_intents import RowDelete
 from tidegate_delta.deletion_vectors.descriptors import is_inline
-from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap
+from tidegate_delta.deletion_vectors.roaring_bitmap import NO_ROWS, Bitmap
 from tidegate_delta.log.actions import Add, DeletionVector
 
 Growth = tuple[str, str]
@@ -21,8 +21,6 @@ Growth = tuple[str, str]
 
 NO_VECTOR: Final = ""
 """The key that means no deletion vector."""
-
-NO_ROWS: Final = Bitmap()
 
 
 @dataclass(frozen=True)

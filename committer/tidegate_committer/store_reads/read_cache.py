@@ -15,7 +15,6 @@ from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_actions import canonical
 from tidegate_committer.policy import Policy
 from tidegate_committer.state.fetched_inputs import (
-    NO_ROWS,
     NO_VECTOR,
     FetchedInputs,
     Growth,
@@ -24,7 +23,7 @@ from tidegate_committer.state.fetched_inputs import (
 from tidegate_committer.state.log_entry import Entry
 from tidegate_committer.state.table_state import TableState
 from tidegate_committer.store_reads.recovery import whole_table
-from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap
+from tidegate_delta.deletion_vectors.roaring_bitmap import NO_ROWS, Bitmap, memory_bytes
 from tidegate_delta.errors import BrokenLog, Unavailable, UnsupportedFeature
 from tidegate_delta.log.actions import Add, DeletionVector
 from tidegate_delta.log.file_paths import canonical_paths
@@ -35,8 +34,6 @@ from tidegate_runtime.table_io.open_table import read_commit
 
 FILES_MAX: Final = 10_000
 VECTOR_BYTES_MAX: Final = 32 * 1024 * 1024
-CONTAINER_BYTES: Final = 256
-"""The most bytes that a bitmap container takes besides its content."""
 
 ROUNDS_MAX: Final = 4
 """How many reads may follow from one another: a file, then its vector, then a pair of vectors."""
@@ -217,7 +214,7 @@ class ReadCache:
 def _size(rows: Bitmap | str) -> int:
     if isinstance(rows, str):
         return len(rows)
-    return sum(len(container.content) + CONTAINER_BYTES for container in rows.blocks.values())
+    return memory_bytes(rows)
 
 
 def _drop(kept: dict[K, V], excess: int) -> None:

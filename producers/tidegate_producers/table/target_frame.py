@@ -18,7 +18,7 @@ from pyspark.sql.types import DoubleType, FloatType, IntegerType, LongType
 from pyspark.sql.types import StructField as SparkField
 from pyspark.sql.types import StructType as SparkSchema
 
-from tidegate_delta.deletion_vectors.roaring_bitmap import BLOCK, Bitmap
+from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap, last, mask
 from tidegate_delta.log.actions import Metadata
 from tidegate_delta.log.file_paths import canonical_path, is_absolute
 from tidegate_delta.schema import partition_values
@@ -74,6 +74,8 @@ _URI: Final = "__tidegate_uri"
 _DELETED: Final = "__tidegate_deleted"
 _FIRST_ROW_ID: Final = "__tidegate_first_row_id"
 _FILE_VERSION: Final = "__tidegate_file_version"
+_BLOCK: Final = 1 << 16
+"""Rows in a block of deleted bits."""
 _LOCAL: Final = "file://"
 _GLOB: Final = re.compile(r"([\\{}\[\]*?])")
 _ESCAPED: Final = frozenset({"Cc", "Zs", "Zl", "Zp"})
@@ -314,15 +316,17 @@ def _deleted_bits(store: LogStore, file: Mapping[str, Any]) -> list[list[int] | 
     if choice.without is None:
         return None
     rows = read_vector(store, choice.without, file["path"])
-    return [_words(rows, block) for block in range(max(rows.blocks, default=-1) + 1)]
+    return [_words(rows, block) for block in range(last(rows) // _BLOCK + 1)]
 
 
 def _words(rows: Bitmap, block: int) -> list[int] | None:
-    if block not in rows.blocks:
+    deleted = mask(rows, block * _BLOCK, _BLOCK)
+    if deleted is None:
         return None
-    words = pa.Array.from_buffers(pa.int64(), BLOCK // 64, [None, pa.py_buffer(rows.bits(block))])
-    positions: list[int] = words.to_pylist()
-    return positions
+    words: list[int] = pa.Array.from_buffers(
+        pa.int64(), _BLOCK // 64, [None, deleted.buffers()[1]]
+    ).to_pylist()
+    return words
 
 
 def _is_live() -> Column:

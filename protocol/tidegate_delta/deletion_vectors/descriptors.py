@@ -101,7 +101,7 @@ def inline_rows(vector: DeletionVector) -> Bitmap:
     Raises: ValueError.
     """
     if vector.cardinality == 0:
-        return Bitmap()
+        return roaring_bitmap.NO_ROWS
     content = z85_decode(vector.path_or_inline_dv)
     if not 0 <= vector.size_in_bytes <= len(content):
         raise ValueError(f"{len(content)} bytes are there, {vector.size_in_bytes} are stated")

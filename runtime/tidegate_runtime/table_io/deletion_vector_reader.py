@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from tidegate_delta.deletion_vectors import descriptors
 from tidegate_delta.deletion_vectors.descriptors import EVERY_ROW, FILE_VERSION, RowChoice
-from tidegate_delta.deletion_vectors.roaring_bitmap import BLOCK, Bitmap
+from tidegate_delta.deletion_vectors.roaring_bitmap import NO_ROWS, Bitmap, mask
 from tidegate_delta.errors import BrokenLog, Unavailable
 from tidegate_delta.log.actions import DeletionVector
 from tidegate_runtime.storage.log_store import LogStore
@@ -31,7 +31,7 @@ class ChosenRows:
     @property
     def is_nothing(self) -> bool:
         """Whether no row is selected."""
-        return not (self.are_left_out or self.rows.blocks)
+        return not (self.are_left_out or self.rows)
 
     def of_batches(
         self, batches: Iterable[pa.RecordBatch], start: int = 0
@@ -56,13 +56,8 @@ class ChosenRows:
 
     def _mask(self, start: int, size: int) -> pa.BooleanArray | None:
         """Return which rows of a range are selected; None if none of them is in `rows`."""
-        blocks = range(start // BLOCK, -(-(start + size) // BLOCK))
-        if self.rows.blocks.keys().isdisjoint(blocks):
-            return None
-        bits = b"".join(map(self.rows.bits, blocks))
-        held = pa.Array.from_buffers(pa.bool_(), len(bits) * 8, [None, pa.py_buffer(bits)])
-        mask = held.slice(start - blocks.start * BLOCK, size)
-        return pc.invert(mask) if self.are_left_out else mask
+        held = mask(self.rows, start, size)
+        return pc.invert(held) if held is not None and self.are_left_out else held
 
 
 def live_rows(store: LogStore, file: Mapping[str, Any]) -> RowChoice:
@@ -88,7 +83,7 @@ def chosen_rows(store: LogStore, choice: RowChoice, path: str = "") -> ChosenRow
 
     Raises: as `read_vector`.
     """
-    left_out = Bitmap() if choice.without is None else read_vector(store, choice.without, path)
+    left_out = NO_ROWS if choice.without is None else read_vector(store, choice.without, path)
     if choice.only is None:
         return ChosenRows(left_out, are_left_out=True)
     return ChosenRows(read_vector(store, choice.only, path) - left_out, are_left_out=False)

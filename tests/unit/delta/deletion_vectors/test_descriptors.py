@@ -50,7 +50,7 @@ def test_a_vector_that_deletes_nothing_is_not_looked_for() -> None:
     [
         ({"size_in_bytes": 45}, "45 are stated"),
         ({"size_in_bytes": -1}, "-1 are stated"),
-        ({"size_in_bytes": 40}, "ends after"),
+        ({"size_in_bytes": 40}, "no set of rows"),
         ({"cardinality": 7}, "6 rows, the log says 7"),
         ({"path_or_inline_dv": GOLDEN[:-1]}, "words of five"),
     ],

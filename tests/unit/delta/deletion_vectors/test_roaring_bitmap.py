@@ -4,17 +4,20 @@ from hashlib import sha256
 import pyarrow as pa
 import pytest
 
+from tidegate_delta.deletion_vectors import roaring_bitmap
 from tidegate_delta.deletion_vectors.roaring_bitmap import (
-    BLOCK,
     MAGIC,
     NATIVE_MAGIC,
     Bitmap,
     decode,
     encode,
+    last,
+    mask,
     of_mask,
     of_rows,
 )
 
+BLOCK = 1 << 16
 FAR = 1 << 32
 JAVA_DIGEST = "9a76049cdbddd0b108ff227201f387dcdf3ae2a06691830971aae7a357180d3a"
 """SHA-256 of what RoaringBitmap 1.6.10 wrote with runs optimized, after the magic and one bucket.
@@ -39,8 +42,20 @@ def test_a_set_is_asked_for_its_rows() -> None:
     assert list(rows) == [3, 9, BLOCK, FAR + 5]
     assert len(rows) == 4
     assert [row in rows for row in (3, 4, BLOCK, BLOCK + 1, FAR + 5)] == [1, 0, 1, 0, 1]
-    assert rows.bits(1)[0] == 1
-    assert not any(rows.bits(2))
+    assert (last(rows), last(Bitmap())) == (FAR + 5, -1)
+
+
+@pytest.mark.parametrize(("start", "size"), [(0, 12), (3, 7), (BLOCK - 2, 5), (9, BLOCK), (FAR, 6)])
+def test_a_mask_of_some_rows_says_which_are_in_the_set(start: int, size: int) -> None:
+    wanted = {3, 9, BLOCK, FAR + 5}
+    made = mask(of_rows(wanted), start, size)
+    assert made is not None
+    assert made.to_pylist() == [start + row in wanted for row in range(size)]
+
+
+def test_where_no_row_is_in_the_set_there_is_no_mask() -> None:
+    assert mask(of_rows([3, BLOCK]), 4, BLOCK - 4) is None
+    assert mask(Bitmap(), 0, 5) is None
 
 
 def test_no_row_is_a_set_too() -> None:
@@ -74,16 +89,26 @@ def test_one_row_has_the_bytes_of_the_format() -> None:
     assert encode(of_rows([7])) == portable((0, ONE_ROW))
 
 
-def test_buckets_without_rows_are_written_below_the_last_as_delta_spark_does() -> None:
+def test_buckets_without_rows_are_read_as_delta_spark_writes_them() -> None:
     empty = struct.pack("<II", 12346, 0)
-    written = encode(of_rows([2 * FAR + 7]))
-    assert written == portable((0, empty), (1, empty), (2, ONE_ROW))
-    assert decode(written) == decode(portable((2, ONE_ROW))) == of_rows([2 * FAR + 7])
+    far = portable((0, empty), (1, empty), (2, ONE_ROW))
+    assert decode(far) == decode(portable((2, ONE_ROW))) == of_rows([2 * FAR + 7])
+    assert decode(encode(of_rows([2 * FAR + 7]))) == of_rows([2 * FAR + 7])
 
 
-def test_a_set_that_no_descriptor_could_describe_is_not_written() -> None:
+def test_a_set_that_no_descriptor_could_describe_is_not_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(roaring_bitmap, "SIZE_MAX", 100)
     with pytest.raises(ValueError, match="can't be written"):
-        encode(of_rows([1 << 62]))
+        encode(of_rows(range(0, 200, 2)))
+
+
+def test_more_containers_than_any_file_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = encode(of_rows([0, BLOCK, 2 * BLOCK]))
+    monkeypatch.setattr(roaring_bitmap, "CONTAINERS_MAX", 2)
+    with pytest.raises(ValueError, match="3 containers"):
+        decode(content)
 
 
 def test_runs_are_written_with_offsets_from_four_containers_on() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.fakes.memory_store import MemoryStore
 from tests.support.refusals import refused
 from tidegate_delta.deletion_vectors.descriptors import EVERY_ROW, RowChoice, in_file, inline
-from tidegate_delta.deletion_vectors.roaring_bitmap import BLOCK, Bitmap, of_rows
+from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap, of_rows
 from tidegate_delta.errors import BrokenLog, Unavailable
 from tidegate_delta.log.actions import DeletionVector
 from tidegate_runtime.storage.local_store import LocalStore
@@ -24,6 +24,7 @@ from tidegate_runtime.table_io.deletion_vector_reader import (
 
 FILE = UUID("d2c639aa-8816-431a-aaf6-d3fe2512ff61")
 NAME = f"deletion_vector_{FILE}.bin"
+BLOCK = 1 << 16
 SETS = [of_rows([1, 5]), of_rows(range(3, 3 * BLOCK))]
 
 
