@@ -31,6 +31,8 @@ ADR_LINES_MAX = 60
 ADRS = sorted(name for name in tree.files() if re.match(r"docs/adr/\d{4}-", name))
 DOCUMENTS = sorted(name for name in tree.files() if name.endswith(".md"))
 LINK = re.compile(r"\]\((?!https?://|#)([^)#\s]+)")
+LINK_TO_HEADING = re.compile(r"\]\((?!https?://)([^)#\s]*)#([^)\s]+)\)")
+PLACE_IN_A_MANUAL = re.compile(r"\b([\w-]+\.md)#([\w-]+)")
 SOURCE_NAME = re.compile(r"`((?:[\w.-]+/)+[\w-]+\.(?:py|sh|yaml|md|txt|toml|json))`")
 BARE_NAME = re.compile(r"`([\w-]+\.(?:py|sh|yaml|toml))`")
 SHORT_FOR = {
@@ -275,6 +277,38 @@ def test_links_lead_to_files_that_exist(name: str) -> None:
     folder = (tree.ROOT / name).parent
     broken = [link for link in LINK.findall(tree.text(name)) if not (folder / link).exists()]
     assert not broken
+
+
+def headings(name: str) -> set[str]:
+    """Return the anchors of a document's headings, as GitHub and MkDocs make them."""
+    prose = re.sub(r"^```.*?^```", "", tree.text(name), flags=re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", head).strip().lower().replace(" ", "-") for head in found}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_links_into_documents_lead_to_headings_that_exist(name: str) -> None:
+    folder = (tree.ROOT / name).parent
+    links = [
+        ((folder / path).resolve().relative_to(tree.ROOT).as_posix() if path else name, place)
+        for path, place in LINK_TO_HEADING.findall(tree.text(name))
+    ]
+    broken = [
+        f"{file}#{place}"
+        for file, place in links
+        if file.endswith(".md") and place not in headings(file)
+    ]
+    assert not broken
+
+
+def test_programs_name_places_of_the_documents_that_exist() -> None:
+    named = {
+        (f"docs/{file}", place)
+        for name in tree.python_files(tests=False)
+        for file, place in PLACE_IN_A_MANUAL.findall(tree.text(name))
+    }
+    assert ("docs/operations.md", "errors") in named
+    assert [link for link in sorted(named) if link[1] not in headings(link[0])] == []
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
