@@ -1,5 +1,7 @@
 """Writes `docs/reference.md` from the code: commands, settings, topics, messages, metrics, errors.
 
+Alerts come from the rules that the chart ships.
+
     python -m tests.reference          # prints the page; `make docs` writes it
 
 `tests/house/test_reference.py` holds the page to the code.
@@ -12,7 +14,7 @@ from typing import Any
 import prometheus_client
 from typer.core import TyperGroup
 
-from tests.house import test_commands, test_documents
+from tests.house import chart, test_commands, test_documents
 from tidegate_delta import errors
 from tidegate_messages.codec import FORMATS
 from tidegate_messages.json_schemas import schema_of
@@ -24,7 +26,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 def page() -> str:
     """Return the page."""
-    parts = (commands, settings, topics, messages, measures, error_classes)
+    parts = (commands, settings, topics, messages, measures, alerts, error_classes)
     return "\n".join([*_head(), *(line for part in parts for line in part())]) + "\n"
 
 
@@ -104,6 +106,30 @@ def measures() -> Iterator[str]:
         suffix = "_total" if isinstance(value, prometheus_client.Counter) else ""
         labels = ", ".join(f"`{name}`" for name in value._labelnames)
         yield _row(f"`{value._name}{suffix}`", labels, value._documentation)
+
+
+def alerts() -> Iterator[str]:
+    """Yield the alerts of `deploy/helm/tidegate/files/alerts.yaml`: when each fires."""
+    yield from _section("Alerts", "alert", "fires when", "for", "severity")
+    for alert in chart.alerts():
+        link = f"[`{alert['alert']}`]({alert['runbook']})"
+        # `|` inside code would end the cell, and a regular expression must keep it.
+        expression = alert["expr"].replace("|", "\\|")
+        yield f"| {link} | `{expression}` | {alert['for']} | {alert['severity']} |"
+    yield from _ABOUT_ALERTS
+
+
+_ABOUT_ALERTS = (
+    "",
+    "They are the rules of `deploy/helm/tidegate/files/alerts.yaml`, which the chart installs as a",
+    "`PrometheusRule`. The [runbook](runbook.md) says what each means and what to do. `page` wakes",
+    "somebody, `ticket` waits for the morning; *for* is how long the expression must hold.",
+    "",
+    "Where no committer is scraped a sum has no value, and no value raises no alert: hence",
+    "`or vector(0)`. A counter that first appears with the value 1 shows no increase: so counters",
+    "whose first increase matters are exported at 0 from the start, and `poison`, which a new",
+    "process counts, is compared by its value.",
+)
 
 
 def error_classes() -> Iterator[str]:

@@ -257,10 +257,13 @@ def _services(overview: Overview) -> Iterator[Attention]:
 
 
 def _of_service(service: str, state: ServiceState) -> Iterator[Attention]:
-    effect = {
-        "committer": "proposals wait, nothing is lost",
-        "checkpointer": "readers replay more and more commits",
-        "cdc-publisher": "subscribers fall behind",
+    effect, late = {
+        "committer": ("proposals wait, nothing is lost", "runbook.md#tidegatewriterswait"),
+        "checkpointer": (
+            "readers replay more and more commits",
+            "runbook.md#tidegatecheckpointslate",
+        ),
+        "cdc-publisher": ("subscribers fall behind", "runbook.md#tidegatechangeslate"),
     }[service]
     guide = "operations.md#running"
     if not state.members:
@@ -282,7 +285,7 @@ def _of_service(service: str, state: ServiceState) -> Iterator[Attention]:
             service,
             f"{state.waiting} records wait, the oldest for {state.oldest_ms // 1000} s: {effect}",
             "look at its log, and at the tables that are halted or rest",
-            "committer.md#alerts" if service == "committer" else "operations.md#metrics",
+            late,
         )
     if service == "committer" and len(state.members) == 1:
         yield Attention(
@@ -362,7 +365,7 @@ def _letters(overview: Overview) -> Iterator[Attention]:
             "dead letters",
             f"{count} in the last day; the newest, of {newest.source}: {newest.reason}",
             "find the program that sends them: its name is in the header `producer`",
-            "committer.md#alerts",
+            "runbook.md#tidegatedeadletters",
         )
 
 

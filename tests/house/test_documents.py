@@ -10,7 +10,7 @@ import prometheus_client
 import pytest
 from pydantic import BaseModel
 
-from tests.house import rules, tree
+from tests.house import chart, rules, tree
 from tests.simulation.test_mutants import MUTANTS
 from tests.unit.committer.bombs import BOMBS
 from tests.unit.committer.hostile_paths import PATHS
@@ -176,17 +176,21 @@ def test_every_metric_is_explained_with_its_labels_and_no_other_is() -> None:
     assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in named} - metric_names() == set()
 
 
-def test_every_alert_has_a_paragraph_in_the_runbook() -> None:
-    alerts = {
-        name
-        for document in ("docs/committer.md", OPERATIONS)
-        for name in re.findall(r"^\| `(Tidegate\w+)` \|", tree.text(document), re.MULTILINE)
-    }
-    assert len(alerts) > 10
+def test_every_alert_has_its_entry_in_the_runbook_and_none_is_left_over() -> None:
     parts = re.split(r"^## ", tree.text("docs/runbook.md"), flags=re.MULTILINE)[1:]
-    paragraphs = {heading: text for heading, _, text in (part.partition("\n") for part in parts)}
-    assert alerts - paragraphs.keys() == set()
-    assert [name for name, text in paragraphs.items() if len(re.findall(r"\.\s", text)) < 4] == []
+    entries = {heading: text for heading, _, text in (part.partition("\n") for part in parts)}
+    assert list(entries) == [alert["alert"] for alert in chart.alerts()]
+    wanted = ("- **Check** ", "- **Do:** ", "- **Over** ")
+    assert [
+        name
+        for name, text in entries.items()
+        if not all(text.count(f"\n{part}") == 1 for part in wanted)
+    ] == []
+
+
+def test_no_page_but_the_reference_lists_alerts() -> None:
+    row = re.compile(r"^\| \[?`Tidegate[A-Z]", re.MULTILINE)
+    assert [name for name in DOCUMENTS if row.search(tree.text(name))] == ["docs/reference.md"]
 
 
 def test_no_label_has_values_without_end() -> None:
