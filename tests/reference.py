@@ -1,6 +1,6 @@
-"""Writes `docs/reference.md` from the code: commands, settings, topics, messages, metrics, errors.
+"""Writes `docs/reference.md` from the code: commands, settings, topics, messages, refusals, errors.
 
-Alerts come from the rules that the chart ships.
+Metrics come from the code, too, and alerts from the rules that the chart ships.
 
     python -m tests.reference          # prints the page; `make docs` writes it
 
@@ -18,6 +18,7 @@ from tests.house import chart, test_commands, test_documents
 from tidegate_delta import errors
 from tidegate_messages.codec import FORMATS
 from tidegate_messages.json_schemas import schema_of
+from tidegate_messages.refusals import REFUSALS
 from tidegate_messages.topics import Topics
 from tidegate_runtime.observability import metrics
 
@@ -26,7 +27,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 def page() -> str:
     """Return the page."""
-    parts = (commands, settings, topics, messages, measures, alerts, error_classes)
+    parts = (commands, settings, topics, messages, measures, alerts, refusals, error_classes)
     return "\n".join([*_head(), *(line for part in parts for line in part())]) + "\n"
 
 
@@ -130,6 +131,17 @@ _ABOUT_ALERTS = (
     "whose first increase matters are exported at 0 from the start, and `poison`, which a new",
     "process counts, is compared by its value.",
 )
+
+
+def refusals() -> Iterator[str]:
+    """Yield the rules by which a proposal is refused, each with its cause and remedy."""
+    yield from _section("Refusals", "rule", "because", "do")
+    for rule, refusal in REFUSALS.items():
+        yield _row(f"`{rule}`", refusal.cause, refusal.remedy)
+    yield ""
+    yield "The rule is `rejection.rule` in the outcome, and `rule` in the log and the metrics."
+    yield "While a table is created or registered it may also be the class of an error of its log"
+    yield "or store ([errors](operations.md#errors))."
 
 
 def error_classes() -> Iterator[str]:

@@ -14,8 +14,6 @@ from tests.house import chart, rules, tree
 from tests.simulation.test_mutants import MUTANTS
 from tests.unit.committer.bombs import BOMBS
 from tests.unit.committer.hostile_paths import PATHS
-from tidegate_committer.conflicts import conflict_rules as conflicts
-from tidegate_committer.intake import refusals
 from tidegate_delta.features.supported_features import FEATURES, Feature
 from tidegate_messages.codec import FORMATS
 from tidegate_messages.json_schemas import schema_name
@@ -25,7 +23,6 @@ from tidegate_runtime.service.settings import ServiceSettings
 
 OPERATIONS = "docs/operations.md"
 GUIDE = "docs/writing-from-spark.md"
-PROPOSALS = "docs/writing-from-any-program.md"
 ADR_PARTS = ["Context", "Decision", "Because", "We give up", "Revisit when"]
 ADR_LINES_MAX = 60
 ADRS = sorted(name for name in tree.files() if re.match(r"docs/adr/\d{4}-", name))
@@ -203,14 +200,6 @@ def test_the_guide_says_of_each_feature_what_the_code_does() -> None:
     section = guide.partition("## Table features")[2]
     listed = re.findall(r"^\| `([\w-]+)` \|", section, re.MULTILINE)
     assert [name for name in listed if name not in FEATURES] == []
-
-
-def test_writers_are_told_every_rule_by_which_a_proposal_fails() -> None:
-    named = {value for name, value in vars(refusals).items() if name.isupper() and name[0] != "_"}
-    rules_known = {rule.__name__ for rule in conflicts.RULES} | named
-    assert "concurrent_append" in rules_known
-    assert "malformed" in rules_known
-    assert [rule for rule in sorted(rules_known) if f"`{rule}`" not in tree.text(PROPOSALS)] == []
 
 
 def test_the_rights_of_the_manual_are_those_that_the_doctor_looks_for() -> None:
