@@ -9,6 +9,12 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from tidegate_cdc_publisher import key_columns
+from tidegate_committer.admission.tidegate_properties import (
+    GROUP_LIMITS,
+    UNSAFE_WRITERS,
+    VERIFY_FILES,
+)
 from tidegate_delta.features.feature import Feature
 from tidegate_delta.features.supported_features import FEATURES
 from tidegate_delta.properties.property import Property
@@ -115,6 +121,34 @@ is not listed is kept as it is. `delta.feature.NAME`, `delta.minReaderVersion`,
 never kept.
 """
 
+_OWN: Final = """\
+## Tidegate's own properties
+
+They are set like all others: `tidegate table alter NAME --property KEY=VALUE`.
+"""
+
+OWN_PROPERTIES: Final[Mapping[str, tuple[str, str]]] = {
+    key_columns.PROPERTY: (
+        "a list such as `carrier, flight`",
+        "the key columns of the table's [changes](changes.md#keys); "
+        "`cdc.tables.<name>.key_columns` overrides it",
+    ),
+    **{
+        key: ("a positive whole number", f"lowers `committer.{limit}` for the table")
+        for key, limit in GROUP_LIMITS.items()
+    },
+    UNSAFE_WRITERS: (
+        "warn or halt",
+        "overrides `committer.unsafe_writers` for the table",
+    ),
+    VERIFY_FILES: (
+        "true or false",
+        "for every proposal to the table the committer checks that its new files are there and "
+        "have their size ([more](stream-writers.md#what-nobody-checks-for-you))",
+    ),
+}
+"""Key -> what its value is, what it does."""
+
 
 def features_page() -> str:
     """Return the page about features and properties, as Markdown."""
@@ -143,7 +177,11 @@ def features_page() -> str:
         ["property", "is", "default", "counts", "turns on"],
         (_property_cells(prop) for prop in sorted(ALL, key=lambda prop: prop.key.lower())),
     )
-    parts = (_TITLE, _SUPPORT, support, _RULES, rules, _PROPERTIES, properties)
+    own = _table(
+        ["property", "is", "does"],
+        ([f"`{key}`", *cells] for key, cells in OWN_PROPERTIES.items()),
+    )
+    parts = (_TITLE, _SUPPORT, support, _RULES, rules, _PROPERTIES, properties, _OWN, own)
     return "\n".join(parts)
 
 

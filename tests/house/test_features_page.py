@@ -1,4 +1,14 @@
-from tests.features_page import PAGE, PEERS, VERSIONS, OtherClients, features_page
+import ast
+import re
+
+from tests.features_page import (
+    OWN_PROPERTIES,
+    PAGE,
+    PEERS,
+    VERSIONS,
+    OtherClients,
+    features_page,
+)
 from tests.house import tree
 from tidegate_delta.features.supported_features import FEATURES
 from tidegate_delta.properties.table_properties import ALL
@@ -26,3 +36,18 @@ def test_no_row_has_a_cell_more_than_its_head() -> None:
             cells = line.count("|")
         elif line.startswith("| `"):
             assert line.count("|") == cells, line
+
+
+OWN_KEY = re.compile(r"tidegate\.(\w+\.)?[a-z]+[A-Z]\w*")
+
+
+def test_every_property_of_our_own_in_code_has_its_row() -> None:
+    keys = {
+        node.value
+        for name in tree.python_files(tests=False)
+        for node in tree.nodes(tree.text(name))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and OWN_KEY.fullmatch(node.value)
+    }
+    assert keys == OWN_PROPERTIES.keys()
