@@ -265,7 +265,7 @@ def _of_service(service: str, state: ServiceState) -> Iterator[Attention]:
         ),
         "cdc-publisher": ("subscribers fall behind", "runbook.md#tidegatechangeslate"),
     }[service]
-    guide = "operations.md#running"
+    guide = "operations.md#start-and-stop"
     if not state.members:
         yield Attention(
             "problem", service, f"none runs: {effect}", f"start one: `tidegate {service}`", guide
@@ -376,5 +376,5 @@ def _unread(overview: Overview) -> Iterator[Attention]:
             part,
             f"could not be read: {reason}",
             "`tidegate doctor` says what is missing",
-            "operations.md#running",
+            "operations.md#rights-in-kafka",
         )

@@ -46,7 +46,7 @@ def cluster(kafka: KafkaSettings) -> Iterator[Check]:
             "brokers",
             "note",
             f"{count} in cluster {size.cluster_id}: records have too few copies for production",
-            "run three or more (docs/operations.md#running)",
+            "run three or more (docs/operations.md#brokers-in-production)",
         )
     else:
         yield Check("brokers", "ok", f"{count} in cluster {size.cluster_id}")
@@ -197,5 +197,5 @@ def _right_remedy(right: Right, operation: str) -> str:
     option = f"{_OPTIONS[right.kind]} {right.name}"
     return (
         f"`kafka-acls --add --allow-principal User:NAME --operation {operation} {option}`; all "
-        "rights are in docs/operations.md#running"
+        "rights are in docs/operations.md#rights-in-kafka"
     )

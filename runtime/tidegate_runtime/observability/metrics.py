@@ -18,7 +18,7 @@ NOBODY: Final = "-"
 
 PROPOSALS: Final = Counter(
     "tidegate_proposals_total",
-    "Proposals settled, by outcome; repeated outcomes are not counted.",
+    "Proposals decided, by outcome; repeated outcomes are not counted.",
     ["table", "outcome"],
 )
 CONFLICTS: Final = Counter(
@@ -113,12 +113,14 @@ OPEN_TRANSACTION_AGE: Final = Gauge(
     "How long the same open Kafka transaction has held them back.",
     ["partition"],
 )
-IN_FLIGHT: Final = Gauge("tidegate_proposals_in_flight", "Proposals read and not yet settled.")
+IN_FLIGHT: Final = Gauge("tidegate_proposals_in_flight", "Proposals read and not yet decided.")
 QUEUE_AGE: Final = Gauge(
-    "tidegate_proposal_queue_age_seconds", "Age of the oldest proposal not yet settled."
+    "tidegate_proposal_queue_age_seconds", "Age of the oldest proposal not yet decided."
 )
 STORE_WAIT: Final = Gauge(
-    "tidegate_store_wait_seconds", "How long a table has waited for its store.", ["table"]
+    "tidegate_store_wait_seconds",
+    "How long a table has waited for its store, from 10 s on.",
+    ["table"],
 )
 TABLE_VERSION: Final = Gauge("tidegate_table_version", "The last version seen.", ["table"])
 TABLE_LAST_COMMIT: Final = Gauge(

@@ -153,7 +153,8 @@ def test_problems_come_before_notes_and_say_what_to_do() -> None:
     assert [item.level for item in result] == ["problem", "note"]
     screen = list(lines(overview, result))
     assert "! dead letters: could not be read: TOPIC_AUTHORIZATION_FAILED" in screen
-    assert "  do: `tidegate doctor` says what is missing (docs/operations.md#running)" in screen
+    said = "  do: `tidegate doctor` says what is missing (docs/operations.md#rights-in-kafka)"
+    assert said in screen
 
 
 def test_the_screen_counts_what_there_is() -> None:
