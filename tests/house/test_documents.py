@@ -25,6 +25,7 @@ OPERATIONS = "docs/operations.md"
 GUIDE = "docs/writing-from-spark.md"
 ADR_PARTS = ["Context", "Decision", "Because", "We give up", "Revisit when"]
 ADR_LINES_MAX = 60
+CELL_WORDS_MAX = 25
 ADRS = sorted(name for name in tree.files() if re.match(r"docs/adr/\d{4}-", name))
 DOCUMENTS = sorted(name for name in tree.files() if name.endswith(".md"))
 LINK = re.compile(r"\]\((?!https?://|#)([^)#\s]+)")
@@ -181,6 +182,14 @@ def test_every_alert_has_its_entry_in_the_runbook_and_none_is_left_over() -> Non
         for name, text in entries.items()
         if not all(text.count(f"\n{part}") == 1 for part in wanted)
     ] == []
+
+
+@pytest.mark.parametrize("name", ["docs/committer.md", OPERATIONS])
+def test_no_cell_of_a_manual_is_a_paragraph(name: str) -> None:
+    rows = [line for line in tree.text(name).splitlines() if line.startswith("|")]
+    cells = [cell.split() for row in rows for cell in re.split(r"(?<!\\)\|", row)]
+    long = [" ".join(words) for words in cells if len(words) > CELL_WORDS_MAX]
+    assert long == [], "make it a list below the table"
 
 
 def test_no_page_but_the_reference_lists_alerts() -> None:
