@@ -36,7 +36,7 @@ class OtherClients(NamedTuple):
     delta_rs: str
 
 
-NOT_LOOKED_AT: Final = OtherClients("not looked at", "not looked at", "not looked at")
+NOT_EXAMINED: Final = OtherClients("not examined", "not examined", "not examined")
 
 PEERS: Final[Mapping[str, OtherClients]] = {
     "appendOnly": OtherClients("yes", "yes", "yes"),
@@ -74,7 +74,7 @@ PEERS: Final[Mapping[str, OtherClients]] = {
     "variantShredding": OtherClients("yes", "yes", "no"),
     "variantShredding-preview": OtherClients("yes", "yes", "no"),
     "catalogManaged": OtherClients("yes", "yes, no change feed", "no"),
-    "catalogOwned-preview": OtherClients("no", "not looked at", "no"),
+    "catalogOwned-preview": OtherClients("no", "not examined", "no"),
     "geospatial": OtherClients("behind a switch", "in development", "no"),
     "geospatial-dev": OtherClients("behind a switch", "in development", "no"),
     "timestampNanos": OtherClients("no", "no", "behind a build flag"),
@@ -156,7 +156,7 @@ def features_page() -> str:
     support = _table(
         ["feature", "what it is", "read", "written", *clients],
         (
-            [f"`{row.name}`", row.capability, *_ours(row), *PEERS.get(row.name, NOT_LOOKED_AT)]
+            [f"`{row.name}`", row.capability, *_ours(row), *PEERS.get(row.name, NOT_EXAMINED)]
             for row in _rows()
         ),
     )

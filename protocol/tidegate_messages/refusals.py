@@ -145,7 +145,7 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
         "a file that a winner repeated without its row ids is removed by the proposal too", _RERUN
     ),
     "concurrent_transaction": RefusalRule(
-        "a winner moved an application whose version the proposal had looked at",
+        "a winner moved an application whose version the proposal had read",
         "find the second instance of that application or query and end it; then run again",
     ),
     "domain_metadata_changed": RefusalRule(
@@ -218,7 +218,7 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
     ),
     "deadline_passed": RefusalRule(
         "its own deadline passed before its turn came",
-        f"{_RERUN}, with a later deadline; look why the committer was behind",
+        f"{_RERUN}, with a later deadline; find out why the committer was behind",
     ),
     "files_too_old": RefusalRule(
         "its oldest file (by `files_since_ms`, else `created_ms`, else its record's time) is of an "
@@ -338,7 +338,7 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
         "keep the versions and features that the table has, and add to them",
     ),
     "unknown_feature": RefusalRule(
-        "the protocol names a feature that nobody here has heard of",
+        "the protocol names a feature that this release does not know",
         "correct the name, or upgrade the committer",
     ),
     "feature_not_listed": RefusalRule(
@@ -458,7 +458,8 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
         "take the version that the answer names for yours",
     ),
     "reserved_provenance": RefusalRule(
-        "verbatim bytes speak of themselves as the gate's own", "leave `tidegate` out of commitInfo"
+        "the commitInfo of verbatim bytes has the committer's own provenance",
+        "leave `tidegate` out of it",
     ),
     "no_timestamp": RefusalRule(
         "verbatim bytes lack the in-commit timestamp that the table asks for",

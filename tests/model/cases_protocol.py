@@ -110,7 +110,7 @@ PROTOCOL: Final = (
     ),
     Case(
         "rec.cleanup",
-        "the log is cleaned up: too old to tell is no rejection, and PUTs and views have an age",
+        "the log is cleaned up: too old to decide is no rejection, and PUTs and views have an age",
         committer(cleanups=1, timeouts=0),
     ),
     Case(
@@ -175,13 +175,13 @@ PROTOCOL: Final = (
 WITHOUT: Final = (
     Case(
         "bad.no-dedupe",
-        "F7: nobody looks for the id, and a repeat is committed again",
+        "F7: nobody searches for the id, and a repeat is committed again",
         calm(kinds="A", dedupe="none", repeats=1),
         "ExactlyOnce",
     ),
     Case(
         "bad.412-is-a-loss",
-        "F9: the library's own retry is told that somebody was there before",
+        "F9: the library's own retry gets the answer that the name is taken",
         calm(kinds="A", dedupe="none", compares=False),
         "ExactlyOnce",
     ),
@@ -295,7 +295,7 @@ WITHOUT: Final = (
     ),
     Case(
         "bad.publish-out-of-order",
-        "F15: the offset passes what was not told",
+        "F15: the offset passes what was not published",
         calm(kinds="AA", behind_max=1, publishes_in_order=False),
         "OffsetSafe",
     ),
@@ -307,7 +307,7 @@ WITHOUT: Final = (
     ),
     Case(
         "bad.too-old-is-rejected",
-        "F10: a late repeat of what was committed is told rejected",
+        "F10: a late repeat of what was committed is rejected",
         calm(kinds="A", cleanups=1, too_old="rejected", repeats=1),
         "OutcomeAgreement",
     ),

@@ -206,7 +206,7 @@ WITHOUT: Final = (
     ),
     Case(
         "bad.verbatim-cleaned-is-taken",
-        "a late repeat whose version is cleaned away is told that it lost",
+        "a late repeat whose version is cleaned away gets the answer that it lost",
         verbatim(kinds="", cleanups=1, cleaned="taken", only="ExactlyOnce"),
         "ExactlyOnce",
     ),

@@ -366,7 +366,7 @@ MUTANTS: dict[str, Mutant] = {
         "F1, F2: a refusal stands in the log before it is told", without_writing_refusals, *AT_ONCE
     ),
     "with_too_old_taken_for_rejected": mutant(
-        "F10: too old to tell is no rejection", with_too_old_taken_for_rejected, *AT_ONCE
+        "F10: too old to decide is no rejection", with_too_old_taken_for_rejected, *AT_ONCE
     ),
     "without_looking_again_before_denying": mutant(
         "a version that was read is looked for before it is denied",
