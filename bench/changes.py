@@ -13,7 +13,7 @@ from tidegate_delta.schema.arrow_types import from_arrow
 from tidegate_delta.schema.types import format_schema
 from tidegate_demo import proof_checks
 from tidegate_local.local_stack import LocalStack
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import Client, result
 from tidegate_runtime.clock import SystemClock, new_id
 from tidegate_runtime.kafka.client_protocols import Record, TopicPartition
@@ -65,9 +65,9 @@ def _append(stack: LocalStack, folder: Path) -> None:
     )
     protocol = Protocol(min_reader_version=1, min_writer_version=2)
     with Client(KafkaBus(stack.kafka, "bench"), stack.kafka.topics) as client:
-        target = proposal_drafts.Target(new_id(CLOCK), folder.as_uri(), name=folder.name)
-        stamp = proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms())
-        result(client.propose(proposal_drafts.create(target, stamp, protocol, metadata)))
+        target = proposal_builders.Target(new_id(CLOCK), folder.as_uri(), name=folder.name)
+        stamp = proposal_builders.Stamp(new_id(CLOCK), CLOCK.now_ms())
+        result(client.propose(proposal_builders.create(target, stamp, protocol, metadata)))
         pq.write_table(rows, folder / "rows.parquet")
         add = Add(
             path="rows.parquet",
@@ -77,9 +77,9 @@ def _append(stack: LocalStack, folder: Path) -> None:
             data_change=True,
             stats=f'{{"numRecords":{ROWS}}}',
         )
-        target = proposal_drafts.Target(target.table, target.root, 0, metadata.id)
-        stamp = proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms())
-        result(client.propose(proposal_drafts.append(target, stamp, [add])))
+        target = proposal_builders.Target(target.table, target.root, 0, metadata.id)
+        stamp = proposal_builders.Stamp(new_id(CLOCK), CLOCK.now_ms())
+        result(client.propose(proposal_builders.append(target, stamp, [add])))
 
 
 def _await(stack: LocalStack, name: str) -> list[Record]:

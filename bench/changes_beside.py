@@ -22,9 +22,9 @@ from tidegate_demo import proof_checks
 from tidegate_local.local_stack import LocalStack
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Proposal
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import Client, result
-from tidegate_runtime.client.proposal_drafts import Stamp, Target
+from tidegate_runtime.client.proposal_builders import Stamp, Target
 from tidegate_runtime.clock import SystemClock, new_id
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 
@@ -58,13 +58,13 @@ class _Table:
     def append(self, *parts: pa.Table) -> None:
         """Append files."""
         adds = [self._written(part) for part in parts]
-        self.propose(proposal_drafts.append(self._seen(), _stamp(), adds))
+        self.propose(proposal_builders.append(self._seen(), _stamp(), adds))
         self.live += adds
 
     def overwrite(self, *parts: pa.Table) -> None:
         """Replace all files."""
         adds = [self._written(part) for part in parts]
-        self.propose(proposal_drafts.overwrite(self._seen(), _stamp(), adds, self.live))
+        self.propose(proposal_builders.overwrite(self._seen(), _stamp(), adds, self.live))
         self.live = adds
 
     def _seen(self) -> Target:
@@ -156,7 +156,7 @@ def _created(client: Client, folder: Path, schema: pa.Schema) -> _Table:
         configuration={"tidegate.cdc.keyColumns": "id"},
     )
     target = Target(new_id(CLOCK), folder.as_uri(), name=folder.name)
-    result(client.propose(proposal_drafts.create(target, _stamp(), _PROTOCOL, metadata)))
+    result(client.propose(proposal_builders.create(target, _stamp(), _PROTOCOL, metadata)))
     return _Table(folder, client, Target(target.table, target.root, 0, metadata.id))
 
 

@@ -21,7 +21,7 @@ from tidegate_delta.log.file_names import LOG_FOLDER, checkpoint_name, commit_na
 from tidegate_local.local_stack import LocalStack, StackSettings
 from tidegate_messages.published_records import TableRecord
 from tidegate_producers.options import TableLocation
-from tidegate_producers.writing import table_registration
+from tidegate_producers.writing import table_requests
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.kafka.settings import KafkaSettings
@@ -85,7 +85,7 @@ def _figure(measure: str, beside_ms: float, alone_ms: float, note: str) -> Figur
 def _registered(kafka: KafkaSettings, folder: Path) -> TableRecord:
     with Client(KafkaBus(kafka, "bench"), kafka.topics) as client:
         place = TableLocation(folder.as_uri())
-        table_registration.register(client, place, "large", TIMEOUT_S)
+        table_requests.register(client, place, "large", TIMEOUT_S)
         return client.require(place.root)
 
 

@@ -23,7 +23,7 @@ from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_messages.codec import PRODUCER, encode
 from tidegate_messages.proposal import ReadSet
 from tidegate_messages.published_records import TableRecord
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.clock import SystemClock, new_id
 from tidegate_runtime.kafka.settings import KafkaSettings, for_librdkafka
 
@@ -112,9 +112,11 @@ def append(
             data_change=True,
             stats=json.dumps(stats),
         )
-        target = proposal_drafts.Target(table.table, table.table_root, read_version, table.table_id)
-        proposal = proposal_drafts.append(
-            target, proposal_drafts.Stamp(proposal_id, _CLOCK.now_ms()), [add]
+        target = proposal_builders.Target(
+            table.table, table.table_root, read_version, table.table_id
+        )
+        proposal = proposal_builders.append(
+            target, proposal_builders.Stamp(proposal_id, _CLOCK.now_ms()), [add]
         )
         if reads:
             proposal = proposal.model_copy(update={"reads": ReadSet(files=("month=2/no.parquet",))})

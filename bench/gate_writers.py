@@ -23,7 +23,7 @@ from tidegate_delta.log.actions import Add, Metadata
 from tidegate_messages.codec import encode, headers
 from tidegate_messages.proposal import Proposal
 from tidegate_messages.published_records import TableRecord
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import Client, Rejected
 from tidegate_runtime.clock import SystemClock, new_id
 from tidegate_runtime.kafka.client_protocols import Producer, TopicPartition
@@ -75,17 +75,17 @@ class Appending:
             data_change=True,
             stats=STATS,
         )
-        stamp = proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms())
-        return proposal_drafts.append(target_of(self._table, self._version), stamp, [add])
+        stamp = proposal_builders.Stamp(new_id(CLOCK), CLOCK.now_ms())
+        return proposal_builders.append(target_of(self._table, self._version), stamp, [add])
 
     def committed(self, outcome: Mapping[str, Any]) -> None:
         """Record the version."""
         self._version = outcome["version"]
 
 
-def target_of(table: TableRecord, version: int) -> proposal_drafts.Target:
+def target_of(table: TableRecord, version: int) -> proposal_builders.Target:
     """Return a table as a writer saw it that read a version."""
-    return proposal_drafts.Target(table.table, table.table_root, version, table.table_id)
+    return proposal_builders.Target(table.table, table.table_root, version, table.table_id)
 
 
 def create(
@@ -106,7 +106,7 @@ def create_at(
 ) -> TableRecord:
     """Create a table through the committer, with its first files, and return its registration."""
     with Client(KafkaBus(settings, "bench"), settings.topics) as client:
-        target = proposal_drafts.Target(new_id(CLOCK), root, name=root.rpartition("/")[2])
+        target = proposal_builders.Target(new_id(CLOCK), root, name=root.rpartition("/")[2])
         metadata = Metadata(
             id=str(new_id(CLOCK)),
             schema_string=SCHEMA_STRING,
@@ -114,8 +114,8 @@ def create_at(
             configuration=properties,
         )
         protocol = define_new(metadata).protocol
-        stamp = proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms())
-        outcome = client.propose(proposal_drafts.create(target, stamp, protocol, metadata, adds))
+        stamp = proposal_builders.Stamp(new_id(CLOCK), CLOCK.now_ms())
+        outcome = client.propose(proposal_builders.create(target, stamp, protocol, metadata, adds))
         if outcome.status != "committed":
             raise Rejected(outcome)
         return client.require(target.root)

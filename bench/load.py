@@ -21,7 +21,7 @@ from bench.figures import percentile
 from tidegate_delta.log.actions import Add
 from tidegate_messages.codec import PRODUCER, encode, headers
 from tidegate_messages.published_records import TableRecord
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.kafka.settings import KafkaSettings, for_librdkafka
 
@@ -139,10 +139,12 @@ class _Template:
             data_change=True,
             stats=STATS,
         )
-        target = proposal_drafts.Target(
+        target = proposal_builders.Target(
             table.table, table.table_root, _READ_VERSION, table.table_id
         )
-        proposal = proposal_drafts.append(target, proposal_drafts.Stamp(_ID, _CREATED_MS), [add])
+        proposal = proposal_builders.append(
+            target, proposal_builders.Stamp(_ID, _CREATED_MS), [add]
+        )
         self._body = encode(proposal)
         self._headers = headers(proposal)
         self._id = str(_ID).encode()

@@ -13,7 +13,7 @@ from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_delta.log.actions import Add, DeletionVector
 from tidegate_messages.proposal import Predicate, Proposal
 from tidegate_messages.published_records import TableRecord
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.clock import new_id
 from tidegate_runtime.kafka.settings import KafkaSettings
 
@@ -54,12 +54,12 @@ class Deleting:
         condition: Predicate = {"op": "=", "column": ["id"], "value": row, "type": "long"}
         marked = [(self._file, of_rows([row]))]
         metrics = {"numDeletedRows": 1}
-        deletion = proposal_drafts.Deletion(
+        deletion = proposal_builders.Deletion(
             f"id = {row}", condition, [PATH], (), (), metrics, marked
         )
-        vectors, _ = proposal_drafts.vectors_of(deletion, new_id(CLOCK))
-        stamp = proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms())
-        return proposal_drafts.delete(
+        vectors, _ = proposal_builders.vectors_of(deletion, new_id(CLOCK))
+        stamp = proposal_builders.Stamp(new_id(CLOCK), CLOCK.now_ms())
+        return proposal_builders.delete(
             target_of(self._table, self._version), stamp, deletion, vectors
         )
 

@@ -15,7 +15,7 @@ from typing import Any, Final, assert_never
 
 import pyarrow as pa
 
-from tidegate_cdc_publisher.json_rows import is_json
+from tidegate_cdc_publisher.json_rows import becomes_json_text
 from tidegate_cdc_publisher.record_form import RecordForm, ValueTypes
 from tidegate_delta.errors import UnsupportedFeature
 from tidegate_delta.schema.arrow_types import to_arrow
@@ -153,7 +153,7 @@ def _debezium_type(kind: pa.DataType, types: ValueTypes) -> Schema | None:
         return {"type": "int64", "name": f"io.debezium.time.{unit}Timestamp", "version": 1}
     if pa.types.is_decimal(kind):
         return _decimal(kind, types)
-    if types.structs == "json" and is_json(kind):
+    if types.structs == "json" and becomes_json_text(kind):
         return {"type": "string", "name": "io.debezium.data.Json", "version": 1}
     return None
 

@@ -166,7 +166,7 @@ class IncrementalSnapshots:
             if file is not None:
                 batches = file_batches(self._store, file, shape.metadata, wanted, progress)
                 for batch in batches:
-                    for part in self._sender.parts(origin, batch):
+                    for part in self._sender.add_in_parts(origin, batch):
                         progress_update = {"rows": progress.rows + len(part)}
                         progress_update["told"] = progress.told + len(part)
                         progress = progress.model_copy(update=progress_update)

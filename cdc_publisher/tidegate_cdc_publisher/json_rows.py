@@ -210,12 +210,12 @@ def _timestamp_by_zone(column: pa.Array, of: _Column) -> pa.Array:
 def _nested(column: pa.Array, of: _Column) -> pa.Array:
     """Return a nested value, as JSON in a text where the types say so."""
     text_of = next(text_of for is_kind, text_of in _NESTED_KINDS if is_kind(column.type))
-    if of.types.structs == "struct" or not is_json(column.type):
+    if of.types.structs == "struct" or not becomes_json_text(column.type):
         return text_of(column, of)
     return _string(text_of(column, of._replace(types=ISO)), of)
 
 
-def is_json(kind: pa.DataType) -> bool:
+def becomes_json_text(kind: pa.DataType) -> bool:
     """Return whether a value becomes JSON in a text, where structs do.
 
     An array of simple values remains an array.

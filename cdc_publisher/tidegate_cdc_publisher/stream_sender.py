@@ -103,7 +103,7 @@ class StreamSender:
             self._source.table, place, aggregate, status, details, clock
         )
 
-    def parts(self, origin: SourceBlock, batch: Batch) -> Iterator[Batch]:
+    def add_in_parts(self, origin: SourceBlock, batch: Batch) -> Iterator[Batch]:
         """Add changes to the chunk, in parts that fit; yield each for the position behind it."""
         schema_bytes, begin = origin.schemas.size_bytes, 0
         while begin < len(batch):

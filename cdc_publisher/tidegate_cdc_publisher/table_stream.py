@@ -425,7 +425,7 @@ class TableStream:
             if change is not None and batch.op != "d":
                 self._sender.announce(change, layout)
                 change = None
-            for part in self._sender.parts(origin, batch):
+            for part in self._sender.add_in_parts(origin, batch):
                 published = part.start + len(part)
                 self._sender.move(self._position(due, keys, published=published, complete=False))
                 self._sender.send_if_full()

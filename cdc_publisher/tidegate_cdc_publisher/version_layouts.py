@@ -8,8 +8,8 @@ from uuid import UUID
 from tidegate_cdc_publisher.change_batch import NO_SCHEMAS, InlineSchemas, SourceBlock
 from tidegate_cdc_publisher.commit_origin import commit_time_ms, provenance
 from tidegate_cdc_publisher.connect_schema import layout
-from tidegate_cdc_publisher.declared_keys import DeclaredKeys
 from tidegate_cdc_publisher.envelopes import inline_schemas
+from tidegate_cdc_publisher.key_column_history import DeclaredKeys
 from tidegate_cdc_publisher.key_columns import KeyColumns, keys_of_order, order_of
 from tidegate_cdc_publisher.large_rows import LargeRowRule
 from tidegate_cdc_publisher.machine import (

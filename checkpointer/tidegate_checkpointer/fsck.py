@@ -39,7 +39,7 @@ from tidegate_delta.snapshots.raw_stats import row_counts
 from tidegate_delta.snapshots.snapshot import Checked, Snapshot
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.published_records import CommittedFile, TableRecord
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import Client, result
 from tidegate_runtime.release import ENGINE
 from tidegate_runtime.storage.log_store import LogStore
@@ -426,12 +426,12 @@ def remove_missing(
     chosen = pc.is_in(snapshot.files["path"], pa.array(missing_paths, pa.string()))
     adds = rows_to_adds(snapshot.files.filter(chosen))
     now_ms = client.clock.now_ms()
-    target = proposal_drafts.Target(
+    target = proposal_builders.Target(
         record.table, record.table_root, int(snapshot.version), snapshot.metadata.id
     )
-    stamp = proposal_drafts.Stamp(client.new_id(), now_ms, engine_info=ENGINE)
-    proposal = proposal_drafts.forget_files(target, stamp, adds)
-    sent, content = proposal_drafts.with_claim_check(proposal)
+    stamp = proposal_builders.Stamp(client.new_id(), now_ms, engine_info=ENGINE)
+    proposal = proposal_builders.forget_files(target, stamp, adds)
+    sent, content = proposal_builders.with_claim_check(proposal)
     if content is not None:
         store.put(sent.claim.path, content)
     return result(client.insist(sent, timeout_s))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from tidegate_checkpointer.log_cleanup import (
+from tidegate_checkpointer.log_cleanup_plan import (
     DAY_MS,
     HOUR_MS,
     Blocked,

@@ -12,9 +12,9 @@ import typer
 from rich.console import Console
 
 from tidegate_delta.errors import Misconfigured, TidegateError
+from tidegate_demo.flight_writes import DemoPaths
 from tidegate_demo.scenario import Scenario
 from tidegate_demo.screen import Screen
-from tidegate_demo.workload import DemoPaths
 from tidegate_local.local_stack import LocalStack, StackSettings, read_state, stop_detached
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.storage.open_store import canonical_root

@@ -17,8 +17,7 @@ from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.file_names import LOG_FOLDER
 from tidegate_demo import proof_checks
 from tidegate_demo import screen as show
-from tidegate_demo.spark_session import open_session
-from tidegate_demo.workload import (
+from tidegate_demo.flight_writes import (
     KEY,
     DemoPaths,
     Workload,
@@ -28,6 +27,7 @@ from tidegate_demo.workload import (
     read_flights,
     together,
 )
+from tidegate_demo.spark_session import open_session
 from tidegate_local.child_processes import Child, Command
 from tidegate_local.local_stack import LocalStack
 from tidegate_messages import commit_provenance

@@ -18,7 +18,7 @@ from tidegate_delta.errors import (
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import AppTxn, Operation, Proposal, ReadSet
 from tidegate_runtime.client.client import Rejected, result
-from tidegate_runtime.client.proposal_drafts import Stamp, Target
+from tidegate_runtime.client.proposal_builders import Stamp, Target
 from tidegate_runtime.kafka.settings import KafkaSettings
 
 __all__ = [

@@ -14,8 +14,8 @@ from tidegate_producers.datasource import use_session as use_session
 from tidegate_producers.table import Table as Table
 from tidegate_runtime.client.client import Rejected as Rejected
 from tidegate_runtime.client.client import result as result
-from tidegate_runtime.client.proposal_drafts import Stamp as Stamp
-from tidegate_runtime.client.proposal_drafts import Target as Target
+from tidegate_runtime.client.proposal_builders import Stamp as Stamp
+from tidegate_runtime.client.proposal_builders import Target as Target
 from tidegate_runtime.kafka.settings import KafkaSettings as KafkaSettings
 
 __all__: list[str]

@@ -17,7 +17,7 @@ from tidegate_messages.proposal import AppTxnAdvance, Operation
 from tidegate_producers.cached_clients import CLIENT_ID, clock, store_for
 from tidegate_producers.options import WriteOptions, for_writing, kafka_settings
 from tidegate_producers.parquet.data_file_writer import FileWriter
-from tidegate_producers.writing import row_delete, table_registration
+from tidegate_producers.writing import row_delete, table_requests
 from tidegate_producers.writing.evaluated_constraints import (
     ConstraintCheck,
     evaluable_constraints,
@@ -172,7 +172,7 @@ class Client(proposals.Client):
         OutcomeUnknown; Misconfigured; Unavailable.
         """
         write = self._write_options(root, options)
-        return table_registration.register(self, write.place, name, write.outcome_timeout_s)
+        return table_requests.register(self, write.place, name, write.outcome_timeout_s)
 
     def _write_options(
         self,

@@ -49,7 +49,7 @@ from tidegate_delta.schema.types import (
     parse_schema,
 )
 from tidegate_delta.schema_evolution import alter_columns
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 
 
 def row_deletes(deployment: Deployment) -> Grown:
@@ -157,7 +157,7 @@ def cdc_recorded(deployment: Deployment) -> Grown:
     [marked] = [add for add in table.live() if '"minValues":{"k":4' in (add.stats or "")]
     bounds = {**json.loads(marked.stats or "{}"), "tightBounds": False}
     result = {"deletion_vector": inline(of_rows([1])), "stats": json.dumps(bounds)}
-    table.say("DELETE", proposal_drafts.removal(marked, 0), marked.with_(**result))
+    table.say("DELETE", proposal_builders.removal(marked, 0), marked.with_(**result))
     return table
 
 

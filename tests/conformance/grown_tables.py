@@ -52,7 +52,7 @@ from tidegate_messages.proposal import Operation, Proposal, ReadSet
 from tidegate_producers.parquet.file_rewrite import Rewriter
 from tidegate_producers.writing.column_checks import in_table_already
 from tidegate_producers.writing.table_write import WriteRequest, stamp_for
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.clock import new_id
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.table_io.data_file_reader import read_table, rows_of
@@ -191,7 +191,7 @@ class Grown(Written):
     def replace(self, operation: str, rows: Rows, *also: Action, **more: pa.Array) -> None:
         """Replace all rows by others."""
         live = self.live()
-        removes = [proposal_drafts.removal(item, CLOCK.now_ms()) for item in live]
+        removes = [proposal_builders.removal(item, CLOCK.now_ms()) for item in live]
         reads = ReadSet(files=tuple(one.path for one in live), whole_table=True)
         self.say(operation, *also, *removes, *self.adds(rows, **more), reads=reads)
 
@@ -217,13 +217,15 @@ class Grown(Written):
         marked = [
             (adds[item.path], item.marked) for item in result if item.marked and item.deleted_rows
         ]
-        deletion = proposal_drafts.Deletion("k IN (...)", predicate, list(adds), (), (), {}, marked)
-        vectors, content = proposal_drafts.vectors_of(deletion, new_id(CLOCK))
+        deletion = proposal_builders.Deletion(
+            "k IN (...)", predicate, list(adds), (), (), {}, marked
+        )
+        vectors, content = proposal_builders.vectors_of(deletion, new_id(CLOCK))
         if content is not None:
             self.store.put(*content)
         version, table_id = int(snapshot.version), snapshot.metadata.id
-        target = proposal_drafts.Target(self.id, self.store.root, version, table_id)
-        return proposal_drafts.delete(
+        target = proposal_builders.Target(self.id, self.store.root, version, table_id)
+        return proposal_builders.delete(
             target, stamp_for(self.deployment.client, WriteRequest(30)), deletion, vectors
         )
 

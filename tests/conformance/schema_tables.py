@@ -36,7 +36,7 @@ from tidegate_delta.schema.types import (
 )
 from tidegate_delta.schema_evolution import alter_columns, evolve_on_write
 from tidegate_delta.schema_evolution.alter_columns import FIRST, FieldPosition
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 
 
 def mapped_by_name(deployment: Deployment) -> Grown:
@@ -141,7 +141,7 @@ def evolved(deployment: Deployment) -> Grown:
     table.change("WRITE", evolve_on_write.evolved(seen.metadata, seen.protocol, brought))
     table.append([row(2, st={"x": 2, "y": "z"})])
     whole = evolve_on_write.overwritten(table.snapshot.metadata, StructType((K, P, S)), ("p",))
-    removes = [proposal_drafts.removal(item, 0) for item in table.live()]
+    removes = [proposal_builders.removal(item, 0) for item in table.live()]
     table.say("WRITE", *removes, whole)
     table.append([row(3, p=1), row(4, p=None)])
     table.append([row(5, p=1)])

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from tests.conformance.other_readers import delta_rs_rows
 from tests.conformance.written_tables import TABLES, Deployment, Written, overwritten
 from tidegate_producers.history.table_history import history
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.table_io.data_file_reader import read_table
 from tidegate_runtime.table_io.open_table import open_snapshot
 
@@ -68,7 +68,7 @@ def test_statistics_hold_for_the_rows_that_delta_rs_reads_in_each_file(written: 
 def test_actions_behind_a_claim_check_are_committed_like_any_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proposal_drafts, "INLINE_BYTES_MAX", 500)
+    monkeypatch.setattr(proposal_builders, "INLINE_BYTES_MAX", 500)
     table = overwritten(Deployment(tmp_path))
     checks = list((table.path / "_tidegate" / "proposals").glob("*.ndjson"))
     assert len(checks) == 3

@@ -27,7 +27,7 @@ from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
 from tidegate_messages.proposal import Operation, Proposal
 from tidegate_producers.parquet.file_rewrite import Rewriter
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.storage.local_store import LocalStore
 from tidegate_runtime.table_io.change_row_reader import read_changes
@@ -69,13 +69,13 @@ def deleting(store: LocalStore, values: Sequence[int], version: int) -> Proposal
     marked = [
         (adds[item.path], item.marked) for item in result if item.marked and item.deleted_rows
     ]
-    deletion = proposal_drafts.Deletion("x IN (...)", predicate, list(adds), (), (), {}, marked)
-    vectors, content = proposal_drafts.vectors_of(deletion, builders.an_id())
+    deletion = proposal_builders.Deletion("x IN (...)", predicate, list(adds), (), (), {}, marked)
+    vectors, content = proposal_builders.vectors_of(deletion, builders.an_id())
     if content is not None:
         store.put(*content)
-    target = proposal_drafts.Target(TABLE, store.root, version, TABLE_ID)
-    return proposal_drafts.delete(
-        target, proposal_drafts.Stamp(builders.an_id(), NOW_MS), deletion, vectors
+    target = proposal_builders.Target(TABLE, store.root, version, TABLE_ID)
+    return proposal_builders.delete(
+        target, proposal_builders.Stamp(builders.an_id(), NOW_MS), deletion, vectors
     )
 
 

@@ -18,7 +18,7 @@ from tidegate_delta.log.file_paths import decode_path
 from tidegate_delta.schema.arrow_types import from_arrow
 from tidegate_delta.schema.partition_values import parse, serialize
 from tidegate_delta.schema.types import StructType, format_schema, parse_schema
-from tidegate_delta.snapshots.replay import LogPart, is_reconciled, read_part, replay
+from tidegate_delta.snapshots.replay import LogPart, is_reconciled, parse_log_file, replay
 from tidegate_runtime.storage.local_store import LocalStore
 from tidegate_runtime.storage.log_store import LogStore, Put
 from tidegate_runtime.storage.open_store import open_store
@@ -73,7 +73,7 @@ def test_partition_values_mean_what_other_readers_say(corpus: Path) -> None:
 def test_log_compactions_say_what_their_commits_say(corpus: Path) -> None:
     for vector in vectors(corpus, "log_compaction.json"):
         path = corpus / vector["compacted"]
-        part = read_part(path.name, path.read_bytes())
+        part = parse_log_file(path.name, path.read_bytes())
         assert is_reconciled(part) == vector["matches_reconciliation"]
         if not vector["matches_reconciliation"]:
             continue
@@ -82,7 +82,9 @@ def test_log_compactions_say_what_their_commits_say(corpus: Path) -> None:
         store = open_store(str(corpus / vector["table"]))
         before = None if vector["start"] == 0 else opened(store, vector["start"] - 1)
         commits = [corpus / path for path in vector["commits"]]
-        one_by_one = replay([read_part(path.name, path.read_bytes()) for path in commits], before)
+        one_by_one = replay(
+            [parse_log_file(path.name, path.read_bytes()) for path in commits], before
+        )
         at_once = replay([part], before)
         assert sorted(at_once.file_keys.to_pylist()) == sorted(one_by_one.file_keys.to_pylist())
         assert at_once.app_transactions == one_by_one.app_transactions

@@ -52,9 +52,9 @@ from tidegate_producers.writing.table_write import (
     stamp_for,
     target_of,
 )
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import Client
-from tidegate_runtime.client.proposal_drafts import StreamBatch
+from tidegate_runtime.client.proposal_builders import StreamBatch
 from tidegate_runtime.clock import SystemClock, new_id
 from tidegate_runtime.kafka.client_protocols import Offset, Record, TopicPartition
 from tidegate_runtime.service.health import Health
@@ -184,7 +184,7 @@ class Written:
             planned, adds = self.files(rows, "append", options)
             record = client.require(planned.place.root)
             stamp = stamp_for(client, WriteRequest(30))
-            sent.append(proposal_drafts.append(target_of(record, planned), stamp, adds))
+            sent.append(proposal_builders.append(target_of(record, planned), stamp, adds))
             at = TopicPartition(record.proposals_topic, record.topic_partition)
         for proposal in sent:
             key = str(proposal.table).encode()

@@ -47,7 +47,12 @@ from tidegate_delta.properties import table_properties
 from tidegate_delta.schema import partition_values
 from tidegate_delta.schema.arrow_types import to_arrow
 from tidegate_delta.schema.types import format_schema, parse_schema, parse_type
-from tidegate_delta.snapshots.replay import BYTES_MIN, is_reconciled, read_part, read_parts
+from tidegate_delta.snapshots.replay import (
+    BYTES_MIN,
+    is_reconciled,
+    parse_log_file,
+    parse_log_files,
+)
 from tidegate_messages import codec, commit_provenance, record_headers, stream_position
 from tidegate_runtime.table_io.data_file_reader import read_table
 from tidegate_runtime.table_io.open_table import open_snapshot
@@ -85,15 +90,15 @@ def commits(data: bytes) -> None:
         allowed(plan, commit, 0)
         commit_provenance.of(commit)
         commit.is_blind_append, commit.removed, commit.txns  # noqa: B018 - reading is what is tried
-    part = allowed(read_part, commit_name(1), data)
+    part = allowed(parse_log_file, commit_name(1), data)
     if part is not None:
         is_reconciled(part)
 
 
 def many_adds(data: bytes) -> None:
     """The bulk reader of a commit's adds agrees with the reader of single lines."""
-    alone = allowed(read_part, commit_name(1), data)
-    several = allowed(read_parts, [(commit_name(1), data)])
+    alone = allowed(parse_log_file, commit_name(1), data)
+    several = allowed(parse_log_files, [(commit_name(1), data)])
     assert (alone is None) == (several is None), "one way of reading refuses, the other does not"
     if alone is not None:
         result, wanted = (sorted(map(str, item.files.to_pylist())) for item in (several[0], alone))
@@ -147,7 +152,7 @@ def schemas(data: bytes) -> None:
 
 def definitions(data: bytes) -> None:
     """A table's metaData and protocol, one row each, through all their checks."""
-    result = allowed(read_part, commit_name(0), data)
+    result = allowed(parse_log_file, commit_name(0), data)
     if result is None or result.metadata is None or result.protocol is None:
         return
     one = Definition(result.metadata, result.protocol)

@@ -13,7 +13,7 @@ from tidegate_delta.log.actions import Add
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Proposal, ReadSet
 from tidegate_messages.published_records import TableRecord
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.clock import new_id
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
@@ -72,13 +72,13 @@ def contend(
 
 
 def _replacement(table: TableRecord, version: int, held: Add | None, new: Add) -> Proposal:
-    target = proposal_drafts.Target(table.table, table.table_root, version, table.table_id)
-    proposal = proposal_drafts.append(
-        target, proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms()), [new]
+    target = proposal_builders.Target(table.table, table.table_root, version, table.table_id)
+    proposal = proposal_builders.append(
+        target, proposal_builders.Stamp(new_id(CLOCK), CLOCK.now_ms()), [new]
     )
     if held is None:
         return proposal
-    removal = proposal_drafts.removal(held, CLOCK.now_ms()).to_row()
+    removal = proposal_builders.removal(held, CLOCK.now_ms()).to_row()
     return proposal.model_copy(
         update={
             "actions": (removal, *proposal.actions),

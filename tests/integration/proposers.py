@@ -16,7 +16,7 @@ from tidegate_delta.schema.types import format_schema
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Proposal
 from tidegate_messages.published_records import TableRecord
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.clock import SystemClock, new_id
 from tidegate_runtime.kafka.client_protocols import Record, TopicPartition
@@ -39,15 +39,15 @@ def create_table(
 
 def creation(folder: Path, configuration: dict[str, str] | None = None) -> Proposal:
     """Return the proposal to create an empty table."""
-    target = proposal_drafts.Target(new_id(CLOCK), folder.as_uri(), name=folder.name)
+    target = proposal_builders.Target(new_id(CLOCK), folder.as_uri(), name=folder.name)
     metadata = Metadata(
         id=str(new_id(CLOCK)),
         schema_string=format_schema(from_arrow(SCHEMA)),
         configuration=configuration or {},
     )
     protocol = Protocol(min_reader_version=1, min_writer_version=2)
-    stamp = proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms())
-    return proposal_drafts.create(target, stamp, protocol, metadata)
+    stamp = proposal_builders.Stamp(new_id(CLOCK), CLOCK.now_ms())
+    return proposal_builders.create(target, stamp, protocol, metadata)
 
 
 def write_file(folder: Path, writer: str, number: int) -> Add:
@@ -118,12 +118,14 @@ class Proposer:
                 if self.enough.is_set():
                     self.count = number
                     break
-                target = proposal_drafts.Target(
+                target = proposal_builders.Target(
                     self.table.table, self.table.table_root, version, self.table.table_id
                 )
-                stamp = proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms())
+                stamp = proposal_builders.Stamp(new_id(CLOCK), CLOCK.now_ms())
                 add = write_file(folder, self.name, number)
-                outcome = client.propose(proposal_drafts.append(target, stamp, [add]), timeout_s=90)
+                outcome = client.propose(
+                    proposal_builders.append(target, stamp, [add]), timeout_s=90
+                )
                 self.outcomes[number] = outcome
                 version = outcome.version or version
 

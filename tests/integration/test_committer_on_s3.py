@@ -20,7 +20,7 @@ from tidegate_delta.schema.arrow_types import from_arrow
 from tidegate_delta.schema.types import format_schema
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.published_records import TableRecord
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.clock import new_id
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
@@ -56,11 +56,11 @@ def root() -> str:
 def create(client: Client, root: str, name: str = "t") -> Outcome:
     schema = format_schema(from_arrow(pa.schema(SCHEMA)))
     metadata = Metadata(id=str(new_id(CLOCK)), schema_string=schema)
-    target = proposal_drafts.Target(new_id(CLOCK), root, name=name)
-    stamp = proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms())
+    target = proposal_builders.Target(new_id(CLOCK), root, name=name)
+    stamp = proposal_builders.Stamp(new_id(CLOCK), CLOCK.now_ms())
     protocol = Protocol(min_reader_version=1, min_writer_version=2)
     return client.propose(
-        proposal_drafts.create(target, stamp, protocol, metadata), timeout_s=WAIT_S
+        proposal_builders.create(target, stamp, protocol, metadata), timeout_s=WAIT_S
     )
 
 

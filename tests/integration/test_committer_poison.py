@@ -17,7 +17,7 @@ from tests.integration.test_committer_processes import (
 )
 from tidegate_local.child_processes import ServiceProcess
 from tidegate_messages.codec import encode, headers
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.clock import new_id
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
@@ -38,10 +38,12 @@ def test_a_record_that_kills_three_processes_is_refused_and_those_behind_it_are_
     table = create_table(line.kafka, line.tables / "t")
     assert committer.child.stop() == 0
     folder = Path(table.table_root.removeprefix("file://"))
-    target = proposal_drafts.Target(table.table, table.table_root, 0, table.table_id)
+    target = proposal_builders.Target(table.table, table.table_root, 0, table.table_id)
     adds = [write_file(folder, f"w{number}", 0) for number in range(5)]
     sent = [
-        proposal_drafts.append(target, proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms()), [add])
+        proposal_builders.append(
+            target, proposal_builders.Stamp(new_id(CLOCK), CLOCK.now_ms()), [add]
+        )
         for add in adds
     ]
     poison = str(sent[2].proposal_id)

@@ -17,7 +17,7 @@ from tests.integration.conftest import Line, free_port
 from tests.integration.test_checkpointer import wait_until
 from tidegate_local.child_processes import Command, service_process
 from tidegate_producers.options import TableLocation
-from tidegate_producers.writing.table_registration import register
+from tidegate_producers.writing.table_requests import register
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 

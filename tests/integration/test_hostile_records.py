@@ -25,7 +25,7 @@ from tidegate_messages.codec import encode
 from tidegate_messages.proposal import Proposal
 from tidegate_messages.published_records import TableRecord
 from tidegate_messages.topics import Topic
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.clock import new_id
 from tidegate_runtime.kafka.topic_admin import create_topics
 
@@ -113,9 +113,9 @@ class Target:
 def an_append(table: TableRecord) -> Proposal:
     """Return a proposal that appends a row."""
     folder = Path(table.table_root.removeprefix("file://"))
-    target = proposal_drafts.Target(table.table, table.table_root, 0, table.table_id)
-    stamp = proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms())
-    return proposal_drafts.append(target, stamp, [write_file(folder, "t", 0)])
+    target = proposal_builders.Target(table.table, table.table_root, 0, table.table_id)
+    stamp = proposal_builders.Stamp(new_id(CLOCK), CLOCK.now_ms())
+    return proposal_builders.append(target, stamp, [write_file(folder, "t", 0)])
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from tidegate_delta.errors import Misconfigured
 from tidegate_local.child_processes import ServiceProcess
 from tidegate_messages.topics import Topic
 from tidegate_producers.options import TableLocation
-from tidegate_producers.writing.table_registration import register
+from tidegate_producers.writing.table_requests import register
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.followers.faust_app import for_faust
 from tidegate_runtime.kafka.client_protocols import TopicPartition

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from tests.integration.conftest import Line
 from tidegate_messages.proposal import Operation, Proposal, ReadSet
 from tidegate_producers.cli import proposal_commands, table_commands
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 
@@ -87,9 +87,9 @@ def test_a_table_that_is_made_anew_after_a_drop_is_registered(line: Line, table:
     assert (second["status"], second["version"]) == ("committed", 0)
     assert second["table"] != first["table"]
     with Client(KafkaBus(line.kafka, "test"), line.kafka.topics) as client:
-        target = proposal_drafts.Target(UUID(first["table"]), table.as_uri(), 0)
-        stamp = proposal_drafts.Stamp(client.new_id(), client.clock.now_ms())
-        late = client.propose(proposal_drafts.note(target, stamp, Operation()))
+        target = proposal_builders.Target(UUID(first["table"]), table.as_uri(), 0)
+        stamp = proposal_builders.Stamp(client.new_id(), client.clock.now_ms())
+        late = client.propose(proposal_builders.note(target, stamp, Operation()))
     assert (late.status, late.rejection and late.rejection.rule) == ("denied", "table_dropped")
     assert deltalake.DeltaTable(table).version() == 0
 

@@ -23,7 +23,7 @@ from tidegate_delta.errors import Misconfigured
 from tidegate_local.embedded_kafka import HOST, EmbeddedKafka
 from tidegate_messages.topics import Role, Topic
 from tidegate_producers.options import TableLocation
-from tidegate_producers.writing.table_registration import halt, register, reopen
+from tidegate_producers.writing.table_requests import halt, register, reopen
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.kafka.confluent_bus import KafkaBus

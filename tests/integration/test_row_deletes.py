@@ -29,7 +29,7 @@ from tidegate_producers.writing.optimize import (
 )
 from tidegate_producers.writing.row_delete import Rewriting, delete, rewrite_here
 from tidegate_producers.writing.table_write import WriteRequest
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.clock import new_id
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
@@ -65,9 +65,9 @@ def create(client: Client, folder: Path) -> None:
         configuration={"delta.enableDeletionVectors": "true"},
     )
     protocol = define_new(metadata).protocol
-    target = proposal_drafts.Target(new_id(CLOCK), folder.as_uri(), name="shared")
-    stamp = proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms())
-    made = proposal_drafts.create(target, stamp, protocol, metadata, [shared_file(folder)])
+    target = proposal_builders.Target(new_id(CLOCK), folder.as_uri(), name="shared")
+    stamp = proposal_builders.Stamp(new_id(CLOCK), CLOCK.now_ms())
+    made = proposal_builders.create(target, stamp, protocol, metadata, [shared_file(folder)])
     assert client.propose(made).status == "committed"
 
 

@@ -33,7 +33,7 @@ from tidegate_producers.cached_clients import client_for, store_for
 from tidegate_producers.options import for_writing
 from tidegate_producers.table import Table
 from tidegate_producers.table.target_frame import target_frame
-from tidegate_producers.writing.table_registration import register
+from tidegate_producers.writing.table_requests import register
 from tidegate_runtime.conditions.sql_condition import predicate_of, wider_predicate_of
 from tidegate_runtime.table_io.data_file_reader import partition_values_of, read_rows, rows_of
 from tidegate_runtime.table_io.deletion_vector_reader import live_rows

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from tests.integration.conftest import Line
 from tidegate_console import doctor_command, status_command
 from tidegate_producers.options import TableLocation
-from tidegate_producers.writing.table_registration import halt, register
+from tidegate_producers.writing.table_requests import halt, register
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.kafka.confluent_bus import KafkaBus

@@ -18,8 +18,8 @@ from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import OPERATOR_REQUESTS, Proposal
 from tidegate_messages.published_records import TableRecord
 from tidegate_messages.table_home import partition_of
-from tidegate_producers.writing.table_registration import request
-from tidegate_runtime.client import proposal_drafts
+from tidegate_producers.writing.table_requests import request
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.clock import new_id
 from tidegate_runtime.kafka.client_protocols import Producer, TopicPartition
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
@@ -86,12 +86,12 @@ def rule(outcome: Outcome) -> tuple[str, str, int | None]:
 
 
 def ask(record: TableRecord, kind: str) -> Proposal:
-    target = proposal_drafts.Target(record.table, record.table_root, 0, record.table_id)
-    stamp = proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms())
+    target = proposal_builders.Target(record.table, record.table_root, 0, record.table_id)
+    stamp = proposal_builders.Stamp(new_id(CLOCK), CLOCK.now_ms())
     if kind == "halt":
         return request("halt", target, stamp, "a restore")
     add = write_file(Path(record.table_root.removeprefix("file://")), "w", 0)
-    return proposal_drafts.append(target, stamp, [add])
+    return proposal_builders.append(target, stamp, [add])
 
 
 def test_a_table_that_is_sent_to_two_topic_partitions_has_one_home(wide: Line) -> None:

@@ -19,7 +19,7 @@ from tests.integration.proposers import CLOCK, create_table, read_topic, write_f
 from tests.integration.test_cdc_publisher import wait_until
 from tidegate_messages.published_records import TableRecord
 from tidegate_messages.record_headers import traceparent_of
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.clock import new_id
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
@@ -84,11 +84,11 @@ def program_that_records(to: str) -> Iterator[trace.Tracer]:
 
 def append(line: Line, table: TableRecord) -> int:
     """Append a row, and return its version."""
-    target = proposal_drafts.Target(table.table, table.table_root, 0, table.table_id)
-    stamp = proposal_drafts.Stamp(new_id(CLOCK), CLOCK.now_ms())
+    target = proposal_builders.Target(table.table, table.table_root, 0, table.table_id)
+    stamp = proposal_builders.Stamp(new_id(CLOCK), CLOCK.now_ms())
     add = write_file(line.tables / "t", "w", 1)
     with Client(KafkaBus(line.kafka, "test"), line.kafka.topics) as client:
-        outcome = client.propose(proposal_drafts.append(target, stamp, [add]))
+        outcome = client.propose(proposal_builders.append(target, stamp, [add]))
     assert outcome.version is not None, outcome
     return outcome.version
 

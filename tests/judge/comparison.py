@@ -36,7 +36,7 @@ from tidegate_delta.errors import TidegateError
 from tidegate_producers.cached_clients import client_for
 from tidegate_producers.datasource import TidegateSource
 from tidegate_producers.options import for_writing
-from tidegate_producers.writing.table_registration import register
+from tidegate_producers.writing.table_requests import register
 
 SHOWN: Final = 700
 WRAPPED: Final = ("PYTHON_DATA_SOURCE_ERROR", "PYTHON_EXCEPTION", "STREAM_FAILED")

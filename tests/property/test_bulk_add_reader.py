@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tidegate_delta.errors import BrokenLog
 from tidegate_delta.snapshots import replay
 from tidegate_delta.snapshots.file_action_columns import ADD_SCHEMA, KEY_SCHEMA
-from tidegate_delta.snapshots.replay import read_part, read_parts
+from tidegate_delta.snapshots.replay import parse_log_file, parse_log_files
 
 texts = st.sampled_from(["", "a", "ä\U0001f600", 'q"\\/', "\u0000\u007f", "%20", "2024-01-01"])
 vectors = st.fixed_dictionaries(
@@ -78,7 +78,7 @@ def rows(files: pa.Table) -> list[dict[str, Any]]:
 
 def read(named: list[tuple[str, bytes]], files: pa.Schema) -> list[Any]:
     try:
-        return [(rows(p.files), p.txns, p.info) for p in read_parts(named, files)]
+        return [(rows(p.files), p.txns, p.info) for p in parse_log_files(named, files)]
     except BrokenLog as error:
         return [error.error_class]
 
@@ -121,4 +121,6 @@ def test_a_run_of_like_lines_is_read_by_columns() -> None:
     assert tables is not None
     assert [table.num_rows for table in tables] == [2_000, 0, 1]
     named = [("a", run), ("b", b""), ("c", run[: run.index(b"\n")])]
-    assert [t.to_pylist() for t in tables] == [read_part(*item).files.to_pylist() for item in named]
+    assert [t.to_pylist() for t in tables] == [
+        parse_log_file(*item).files.to_pylist() for item in named
+    ]

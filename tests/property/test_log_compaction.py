@@ -20,7 +20,7 @@ from tidegate_delta.log.actions import (
 )
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import Version
-from tidegate_delta.snapshots.replay import LogPart, Replayed, read_part, replay
+from tidegate_delta.snapshots.replay import LogPart, Replayed, parse_log_file, replay
 
 PATHS = st.sampled_from(["a", "b", "x y", "x%20y", "p=1/c"])
 VECTORS = st.sampled_from([None, "v1", "v2"])
@@ -93,7 +93,7 @@ COMMITS = st.lists(st.lists(ACTIONS, max_size=6).map(distinct), min_size=3, max_
 
 
 def part(commit: Commit) -> LogPart:
-    return read_part(commit.name, commit.encode())
+    return parse_log_file(commit.name, commit.encode())
 
 
 def told(state: Replayed) -> tuple[Any, ...]:
@@ -120,7 +120,7 @@ def test_a_compaction_stands_for_its_commits_on_any_base(
     commits = [Commit(Version(at), tuple(body)) for at, body in enumerate(bodies)]
     start = data.draw(st.integers(0, len(commits) - 2))
     end = data.draw(st.integers(start + 2, len(commits)))
-    compacted = read_part("c", compact(commits[start:end]))
+    compacted = parse_log_file("c", compact(commits[start:end]))
     plain = [part(commit) for commit in commits]
     assert told(replay([*plain[:start], compacted, *plain[end:]], None)) == told(
         replay(plain, None)

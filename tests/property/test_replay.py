@@ -13,13 +13,13 @@ from tidegate_delta.checkpoints.log_compaction import compact
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import compacted_name, in_log
 from tidegate_delta.log.file_paths import canonical_paths
-from tidegate_delta.snapshots.replay import LogPart, Replayed, read_part, replay
+from tidegate_delta.snapshots.replay import LogPart, Replayed, parse_log_file, replay
 from tidegate_delta.snapshots.snapshot import Snapshot, evolve, from_replay
 from tidegate_runtime.table_io.open_table import open_keys, open_snapshot
 
 
 def part(commit: Commit) -> LogPart:
-    return read_part(commit.name, commit.encode())
+    return parse_log_file(commit.name, commit.encode())
 
 
 def checkpoint(state: Replayed) -> LogPart:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
-from tidegate_checkpointer.log_cleanup import DAY_MS
+from tidegate_checkpointer.log_cleanup_plan import DAY_MS
 from tidegate_delta.checkpoints import last_checkpoint
 from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
 from tidegate_delta.log.file_names import LAST_CHECKPOINT, commit_name

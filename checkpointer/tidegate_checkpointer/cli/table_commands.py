@@ -18,7 +18,7 @@ from tidegate_checkpointer.log_cleaner import (
     survey,
     verify,
 )
-from tidegate_checkpointer.log_cleanup import CleanupPlan, FileDecision
+from tidegate_checkpointer.log_cleanup_plan import CleanupPlan, FileDecision
 from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_delta.errors import BrokenLog
 from tidegate_messages.published_records import Gate

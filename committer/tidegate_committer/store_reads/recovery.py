@@ -53,7 +53,7 @@ from tidegate_delta.snapshots.snapshot import LiveKeys, Snapshot
 from tidegate_delta.value_limits import TIMESTAMP_MAX
 from tidegate_messages.published_records import TableRecord
 from tidegate_runtime.storage.log_store import LogStore
-from tidegate_runtime.storage.overwrite_detection import SERVE_ANEW, check_restored
+from tidegate_runtime.storage.overwrite_detection import SERVE_ANEW, check_not_overwritten
 from tidegate_runtime.table_io.deletion_vector_reader import live_rows
 from tidegate_runtime.table_io.open_table import (
     head_version,
@@ -108,7 +108,7 @@ def check_published(store: LogStore, state: TableState, record: TableRecord) -> 
 
     Raises: BrokenLog (`LogGap`, `CorruptCommit`); Unavailable.
     """
-    check_restored(store, record.overwritten)
+    check_not_overwritten(store, record.overwritten)
     published_through = record.published_through
     if state.version < max(published_through, 0):
         raise BrokenLog(

@@ -13,7 +13,7 @@ from tidegate_console.overview import CLIENT_ID
 from tidegate_delta.errors import Misconfigured, TidegateError, Unavailable
 from tidegate_messages.codec import encode
 from tidegate_messages.topics import Topics
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.clock import Clock, SystemClock
 from tidegate_runtime.kafka.client_protocols import Bus, Offset, Reader, TopicPartition
@@ -100,9 +100,9 @@ def ask(bus: Bus, topics: Topics, client: Client, table: str) -> RoundTrip:
     reader = bus.reader()
     try:
         start = reader.bounds(topic_partition)[1]
-        target = proposal_drafts.Target(record.table, record.table_root)
-        stamp = proposal_drafts.Stamp(client.new_id(), clock.now_ms())
-        question = proposal_drafts.app_versions(target, stamp, [_APPS])
+        target = proposal_builders.Target(record.table, record.table_root)
+        stamp = proposal_builders.Stamp(client.new_id(), clock.now_ms())
+        question = proposal_builders.app_versions(target, stamp, [_APPS])
         sent_ms = clock.now_ms()
         client.propose(question, ASK_S)
         answered_ms = clock.now_ms()

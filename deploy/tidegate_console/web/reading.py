@@ -16,7 +16,7 @@ from tidegate_producers.history.outcome_log import ProposalOutcomes, last_propos
 from tidegate_producers.history.table_history import HistoryEntry, history
 from tidegate_producers.options import TableLocation
 from tidegate_producers.vacuum.vacuum import Claims, claims_on
-from tidegate_producers.writing import table_registration
+from tidegate_producers.writing import table_requests
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.clock import Clock
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
@@ -102,23 +102,23 @@ class Installation:
     def halt(self, table: TableRecord, why: str) -> str:
         """Halt a table."""
         with self._client() as client:
-            table_registration.halt(client, table.table_root, why, ACTION_S)
+            table_requests.halt(client, table.table_root, why, ACTION_S)
         return f"{table.name} is halted: the committer commits nothing to it until it is reopened"
 
     def reopen(self, table: TableRecord) -> str:
         """Reopen a table that was halted."""
         with self._client() as client:
-            table_registration.reopen(client, table.table_root, ACTION_S)
+            table_requests.reopen(client, table.table_root, ACTION_S)
         return f"{table.name} is open again"
 
     def retry(self, table: TableRecord) -> str:
         """Have the services that set a table aside try it again."""
         services = ("checkpointer", "cdc-publisher")
         topics = self._settings.kafka.topics
-        retried_by = table_registration.retry_followers(self._bus, topics, table, services)
+        retried_by = table_requests.retry_followers(self._bus, topics, table, services)
         if table.status == "halted" and table.halted_by_hand is None:
             with self._client() as client:
-                table_registration.reopen(client, table.table_root, ACTION_S)
+                table_requests.reopen(client, table.table_root, ACTION_S)
             retried_by.append("committer")
         if not retried_by:
             raise InvalidRequest(f"nobody has set {table.name} aside; there is nothing to retry")

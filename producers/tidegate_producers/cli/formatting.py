@@ -14,7 +14,7 @@ def moment(at_ms: int | None) -> str | None:
     return None if at_ms is None or clock.utc(at_ms) is None else f"{instant(at_ms)}Z"
 
 
-def total_size(snapshot: Snapshot) -> int:
+def live_bytes(snapshot: Snapshot) -> int:
     """Return the bytes of all live files."""
     total = snapshot.files.group_by([]).aggregate([("size", "sum")])["size_sum"][0].as_py()
     return int(total or 0)

@@ -16,7 +16,7 @@ from tidegate_producers.cli.table_place import (
     root_of,
 )
 from tidegate_producers.options import TableLocation
-from tidegate_producers.writing import table_registration
+from tidegate_producers.writing import table_requests
 from tidegate_runtime.cli.command import Result, command
 from tidegate_runtime.client.client import TIMEOUT_S
 from tidegate_runtime.service.runner import EXIT_FIX
@@ -35,7 +35,7 @@ def register(
     """Register an existing Delta table with Tidegate; registering it again is no error."""
     place = TableLocation(root_of(uri), settings.storage)
     with client_of(settings) as client:
-        outcome = table_registration.register(client, place, name, timeout)
+        outcome = table_requests.register(client, place, name, timeout)
     text = f"{place.root} is registered as {outcome.table} at version {outcome.version}"
     return _result(outcome, text)
 
@@ -54,7 +54,7 @@ def halt(
     Writers get the reason and are told to try again later. A halt outlasts restarts.
     """
     with client_of(settings) as client:
-        outcome = table_registration.halt(client, table, reason, timeout)
+        outcome = table_requests.halt(client, table, reason, timeout)
     return _result(outcome, f"{table} is halted at version {outcome.version}")
 
 
@@ -76,9 +76,9 @@ def reopen(
         if made_anew:
             root = client.require(table, timeout).table_root
             place = TableLocation(root, settings.storage)
-            outcome = table_registration.serve_anew(client, place, timeout)
+            outcome = table_requests.serve_anew(client, place, timeout)
         else:
-            outcome = table_registration.reopen(client, table, timeout)
+            outcome = table_requests.reopen(client, table, timeout)
     return _result(outcome, f"{table} is open at version {outcome.version}")
 
 
@@ -106,12 +106,12 @@ def retry(
     services = [option.value for option in service or ServiceOption]
     with client_of(settings) as client:
         record = client.require(table, timeout)
-        tried = table_registration.retry_followers(
+        tried = table_requests.retry_followers(
             bus_of(settings), settings.kafka.topics, record, services
         )
         is_halted = record.status == "halted" and ServiceOption.COMMITTER in services
         if is_halted and record.halted_by_hand is None:
-            table_registration.reopen(client, table, timeout)
+            table_requests.reopen(client, table, timeout)
             tried.append(ServiceOption.COMMITTER.value)
     lines = []
     for name in tried:
@@ -136,7 +136,7 @@ def drop(
         typer.echo("nothing was dropped: answer yes, or give --yes in a script", err=True)
         raise typer.Exit(EXIT_FIX)
     with client_of(settings) as client:
-        outcome = table_registration.drop(client, table, timeout)
+        outcome = table_requests.drop(client, table, timeout)
     return _result(outcome, f"{table} is dropped at version {outcome.version}")
 
 

@@ -25,7 +25,7 @@ from tidegate_producers.cli import (
     row_commands,
     vacuum_command,
 )
-from tidegate_producers.cli.formatting import instant, moment, total_size
+from tidegate_producers.cli.formatting import instant, live_bytes, moment
 from tidegate_producers.cli.output import plain, show
 from tidegate_producers.cli.table_place import UriOrName, bus_of, client_of, location_of
 from tidegate_producers.history.table_history import HistoryEntry, history
@@ -200,7 +200,7 @@ def _facts(snapshot: Snapshot) -> dict[str, Any]:
         "minWriterVersion": protocol.min_writer_version,
         "features": sorted(features),
         "files": snapshot.files.num_rows,
-        "bytes": total_size(snapshot),
+        "bytes": live_bytes(snapshot),
         "checksum": str(snapshot.checksum),
     }
 

@@ -19,7 +19,7 @@ from tidegate_producers.datasource.plain_errors import plain_errors
 from tidegate_producers.datasource.spark_tasks import check_no_to_table, query_id
 from tidegate_producers.options import WriteOptions
 from tidegate_producers.writing.table_write import WriteMode, WriteRequest, check_mode, commit, plan
-from tidegate_runtime.client.proposal_drafts import StreamBatch
+from tidegate_runtime.client.proposal_builders import StreamBatch
 from tidegate_runtime.observability.tracing import continued
 
 

@@ -25,7 +25,7 @@ from tidegate_producers.table.new_rows import checked
 from tidegate_producers.table.target_frame import quoted
 from tidegate_producers.writing.column_checks import lease
 from tidegate_producers.writing.table_write import WriteRequest, propose, stamp_for
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import Client
 
 _TASK: Final = "__tidegate_task"
@@ -40,7 +40,7 @@ class Leasing:
 
     client: Client
     place: TableLocation
-    target: proposal_drafts.Target
+    target: proposal_builders.Target
     request: WriteRequest
 
 

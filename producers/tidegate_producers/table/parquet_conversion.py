@@ -27,7 +27,7 @@ from tidegate_producers.writing.table_write import (
     propose,
     stamp_for,
 )
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.storage.log_store import FileStat, LogStore
 from tidegate_runtime.table_io.table_files import list_own_files
 
@@ -72,15 +72,15 @@ def convert(spark: SparkSession, options: WriteOptions, partition_schema: Struct
     parameters = {"numFiles": str(len(adds)), "partitionedBy": orjson.dumps(names).decode()}
     metrics = {"numConvertedFiles": str(len(adds))}
     operation = Operation(name="CONVERT", parameters=parameters, metrics=metrics)
-    target = proposal_drafts.Target(
-        table_creation.table, root, proposal_drafts.NO_VERSION, None, options.name
+    target = proposal_builders.Target(
+        table_creation.table, root, proposal_builders.NO_VERSION, None, options.name
     )
     rows = tuple(
         action.to_row() for action in (table_creation.protocol, table_creation.metadata, *adds)
     )
-    body = proposal_drafts.Body(operation, rows, proposal_drafts.NOTHING)
+    body = proposal_builders.Body(operation, rows, proposal_builders.NOTHING)
     stamp = stamp_for(client, request, began_ms)
-    proposal = proposal_drafts.of_body("commit", target, stamp, body)
+    proposal = proposal_builders.of_body("commit", target, stamp, body)
     return propose(client, store, proposal, request.timeout_s)
 
 

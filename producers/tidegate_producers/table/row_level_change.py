@@ -64,7 +64,7 @@ from tidegate_producers.writing.table_write import (
     redefined,
     stamp_for,
 )
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.table_io.data_file_reader import rows_of
 from tidegate_runtime.table_io.open_table import open_snapshot
@@ -155,7 +155,7 @@ def change_rows(
     snapshot, metadata = opened.snapshot, opened.metadata
     predicate = change.predicate_of(opened.schema)
     candidates = prune(predicate, snapshot.files, snapshot.metadata)
-    target = proposal_drafts.Target(
+    target = proposal_builders.Target(
         record.table, record.table_root, int(snapshot.version), snapshot.metadata.id
     )
     frame = target_frame(spark, place, metadata, candidates)
@@ -176,14 +176,14 @@ def change_rows(
         return None
     deletion = _deletion(spark, options, change, (opened, predicate, candidates), changed)
     stamp = stamp_for(client, request, began_ms)
-    vectors, content = proposal_drafts.vectors_of(deletion, client.new_id())
+    vectors, content = proposal_builders.vectors_of(deletion, client.new_id())
     if content is not None:
         store.put(*content)
     # New rows were checked by Spark; copied ones are in the table, so they meet its constraints.
     enforced = tuple(hashes(expressions(opened.required))) if deletion.added else ()
     attestation = Attestation(enforced, None, complete.usages)
     proposal = with_attestation(
-        proposal_drafts.delete(target, stamp, deletion, vectors), attestation
+        proposal_builders.delete(target, stamp, deletion, vectors), attestation
     )
     return propose(client, store, proposal, request.timeout_s)
 
@@ -208,8 +208,8 @@ def _numbered(
 
 
 def _after_lease(
-    opened: Opened, target: proposal_drafts.Target, complete: Numbered
-) -> tuple[Opened, proposal_drafts.Target]:
+    opened: Opened, target: proposal_builders.Target, complete: Numbered
+) -> tuple[Opened, proposal_builders.Target]:
     """Return a change of the definition that builds on the version of the lease.
 
     Only where that version follows the one that was read: else another commit may matter, which
@@ -277,7 +277,7 @@ def _deletion(
     change: RowChange,
     read: tuple[Opened, Predicate, Any],
     changed: ChangedRows,
-) -> proposal_drafts.Deletion:
+) -> proposal_builders.Deletion:
     opened, predicate, candidates = read
     # Only touched files become objects; of the others the proposal names the paths.
     numbers = sorted(changed.marked)
@@ -285,7 +285,7 @@ def _deletion(
     adds = dict(zip(numbers, rows_to_adds(touched), strict=True))
     files = dict(zip(numbers, rows_of(touched), strict=True))
     is_counted = {
-        number: proposal_drafts.row_count(add) is not None for number, add in adds.items()
+        number: proposal_builders.row_count(add) is not None for number, add in adds.items()
     }
     may_mark = takes_vectors(opened.snapshot)
     by_vector = {number for number in adds if may_mark and is_counted[number]}
@@ -298,7 +298,7 @@ def _deletion(
     removed = [add for number, add in adds.items() if number not in by_vector]
     added = [*changed.added, *(add for rewritten in copied for add in rewritten.adds)]
     marked = [(adds[number], changed.marked[number]) for number in numbers if number in by_vector]
-    return proposal_drafts.Deletion(
+    return proposal_builders.Deletion(
         change.text,
         predicate,
         files_read(candidates),

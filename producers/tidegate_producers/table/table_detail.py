@@ -6,7 +6,7 @@ from tidegate_delta.features.clustering import clustering_columns
 from tidegate_delta.log.protocol_versions import reader_features, writer_features
 from tidegate_delta.schema.field_paths import dotted
 from tidegate_delta.snapshots.snapshot import Snapshot
-from tidegate_producers.cli.formatting import total_size
+from tidegate_producers.cli.formatting import live_bytes
 from tidegate_runtime.clock import utc
 
 DETAIL: Final = (
@@ -33,7 +33,7 @@ def detail_of(root: str, snapshot: Snapshot, modified_ms: int | None) -> tuple[A
         list(metadata.partition_columns),
         [dotted(path) for path in clustering_columns(metadata, snapshot.domains)],
         snapshot.files.num_rows,
-        total_size(snapshot),
+        live_bytes(snapshot),
         dict(metadata.configuration),
         protocol.min_reader_version,
         protocol.min_writer_version,

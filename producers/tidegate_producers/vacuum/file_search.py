@@ -13,7 +13,7 @@ from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import commit_name
 from tidegate_delta.schema.column_mapping import physical_partition_columns
 from tidegate_delta.snapshots.file_action_columns import DELETION_VECTOR
-from tidegate_delta.snapshots.replay import LogPart, read_part
+from tidegate_delta.snapshots.replay import LogPart, parse_log_file
 from tidegate_messages.proposal import ROW_INTENT, Proposal
 from tidegate_producers.vacuum.vacuum_plan import FOUND_SCHEMA
 from tidegate_runtime.storage.log_store import LogStore
@@ -138,7 +138,7 @@ def _vectors(vector: Mapping[str, Any]) -> pa.ChunkedArray:
 
 def _part(store: LogStore, version: int, content: bytes) -> LogPart:
     with of_table(store.root):
-        return read_part(commit_name(version), content)
+        return parse_log_file(commit_name(version), content)
 
 
 def _changes(version: int, content: bytes) -> list[Cdc]:

@@ -35,7 +35,7 @@ from tidegate_producers.vacuum.file_search import (
 )
 from tidegate_producers.vacuum.vacuum_plan import FileUses, Needed, VacuumPlan, verdicts
 from tidegate_producers.writing.table_write import WriteRequest, stamp_for
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import Client, result
 from tidegate_runtime.clock import instant
 from tidegate_runtime.followers.version_gates import GateReader
@@ -182,10 +182,10 @@ def _record(
     request: WriteRequest,
 ) -> Outcome:
     keys = open_keys(store)
-    target = proposal_drafts.Target(
+    target = proposal_builders.Target(
         record.table, record.table_root, int(keys.version), keys.metadata.id
     )
-    proposal = proposal_drafts.note(target, stamp_for(client, request), operation)
+    proposal = proposal_builders.note(target, stamp_for(client, request), operation)
     return result(client.insist(proposal, request.timeout_s))
 
 

@@ -51,7 +51,7 @@ from tidegate_producers.cached_clients import store_for
 from tidegate_producers.options import TableLocation
 from tidegate_producers.writing.column_checks import Attestation, with_attestation
 from tidegate_producers.writing.table_write import WriteRequest, stamp_for
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import Client, result
 from tidegate_runtime.table_io.open_table import open_keys
 
@@ -99,8 +99,8 @@ def alter(
         [patch_change.model_dump(mode="json") for patch_change in patch.changes]
     ).decode()
     operation = Operation(name=operation_of(patch.changes), parameters={"changes": changes_json})
-    body = proposal_drafts.Body(operation, reads=ReadSet(), patch=patch)
-    proposal = proposal_drafts.of_body("commit", target, stamp, body)
+    body = proposal_builders.Body(operation, reads=ReadSet(), patch=patch)
+    proposal = proposal_builders.of_body("commit", target, stamp, body)
     return result(client.propose(proposal, request.timeout_s))
 
 
@@ -143,7 +143,7 @@ def replace(
     listed = orjson.dumps(orjson.loads(format_schema(columns))["fields"]).decode()
     operation = Operation(name="REPLACE COLUMNS", parameters={"columns": listed})
     stamp = stamp_for(client, request)
-    proposal = proposal_drafts.change_metadata(target, stamp, operation, metadata)
+    proposal = proposal_builders.change_metadata(target, stamp, operation, metadata)
     return result(client.propose(proposal, request.timeout_s))
 
 
@@ -166,19 +166,19 @@ def move(
     parameters = {"column": orjson.dumps({"name": ".".join(path)} | position_json).decode()}
     operation = Operation(name="CHANGE COLUMN", parameters=parameters)
     stamp = stamp_for(client, request)
-    proposal = proposal_drafts.change_metadata(target, stamp, operation, metadata)
+    proposal = proposal_builders.change_metadata(target, stamp, operation, metadata)
     return result(client.propose(proposal, request.timeout_s))
 
 
 def opened(
     client: Client, place: TableLocation, request: WriteRequest
-) -> tuple[proposal_drafts.Target, LiveKeys]:
+) -> tuple[proposal_builders.Target, LiveKeys]:
     """Return a registered table as the target of a proposal, and what its log says of it."""
     record = client.require(place.root, request.timeout_s)
     live_keys = open_keys(store_for(place))
     check_writable(live_keys.protocol, live_keys.metadata, place.root)
     version = int(live_keys.version)
-    return proposal_drafts.Target(
+    return proposal_builders.Target(
         record.table, record.table_root, version, live_keys.metadata.id
     ), live_keys
 
@@ -327,8 +327,8 @@ def add_constraint(
     operation = Operation(name="ADD CONSTRAINT", parameters={"name": name, "expr": expression})
     key = f"{PREFIX}{name.lower()}"
     patch = MetadataPatch(changes=(change(op="set_property", key=key, value=expression),))
-    body = proposal_drafts.Body(operation, reads=proposal_drafts.WHOLE_TABLE, patch=patch)
-    proposal = proposal_drafts.of_body("commit", target, stamp_for(client, request), body)
+    body = proposal_builders.Body(operation, reads=proposal_builders.WHOLE_TABLE, patch=patch)
+    proposal = proposal_builders.of_body("commit", target, stamp_for(client, request), body)
     proposal = with_attestation(proposal, Attestation(tuple(constraint_hashes)))
     return result(client.propose(proposal, request.timeout_s))
 
@@ -356,6 +356,6 @@ def drop_constraint(
     patch = MetadataPatch(changes=(change(op="unset_property", key=key),))
     parameters = {"name": name, "expr": live_keys.metadata.configuration[key]}
     operation = Operation(name="DROP CONSTRAINT", parameters=dict(parameters))
-    body = proposal_drafts.Body(operation, reads=proposal_drafts.NOTHING, patch=patch)
-    proposal = proposal_drafts.of_body("commit", target, stamp_for(client, request), body)
+    body = proposal_builders.Body(operation, reads=proposal_builders.NOTHING, patch=patch)
+    proposal = proposal_builders.of_body("commit", target, stamp_for(client, request), body)
     return result(client.propose(proposal, request.timeout_s))

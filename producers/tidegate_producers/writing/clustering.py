@@ -27,7 +27,7 @@ from tidegate_messages.proposal import Operation
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.options import TableLocation
 from tidegate_producers.writing.table_write import WriteRequest, check_open_to, propose, stamp_for
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.table_io.open_table import open_keys
 
@@ -107,12 +107,12 @@ def cluster_by(
         "newClusteringColumns": ",".join(names),
     }
     operation = Operation(name="CLUSTER BY", parameters=dict(parameters))
-    target = proposal_drafts.Target(
+    target = proposal_builders.Target(
         record.table, record.table_root, int(live_keys.version), live_keys.metadata.id
     )
     rows = tuple(action.to_row() for action in actions)
-    body = proposal_drafts.Body(operation, rows, proposal_drafts.NOTHING)
-    proposal = proposal_drafts.of_body("commit", target, stamp_for(client, request), body)
+    body = proposal_builders.Body(operation, rows, proposal_builders.NOTHING)
+    proposal = proposal_builders.of_body("commit", target, stamp_for(client, request), body)
     return propose(client, store, proposal, request.timeout_s)
 
 

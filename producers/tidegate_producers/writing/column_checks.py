@@ -39,7 +39,7 @@ from tidegate_delta.schema.types import (
     walk,
 )
 from tidegate_messages.proposal import CdcMode, IdentityDemand, IdentityUsage, Operation, Proposal
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 
 _ILLEGAL: Final = re.compile(r"[ ,;{}()\n\t=]")
 _WIDER: Final = {
@@ -443,9 +443,9 @@ def with_attestation(proposal: Proposal, attestation: Attestation) -> Proposal:
 
 
 def lease(
-    target: proposal_drafts.Target, stamp: proposal_drafts.Stamp, *demands: IdentityDemand
+    target: proposal_builders.Target, stamp: proposal_builders.Stamp, *demands: IdentityDemand
 ) -> Proposal:
     """Return a proposal that leases identity values; the outcome's `assigned` holds the blocks."""
-    draft = proposal_drafts.append(target, stamp, ())
+    draft = proposal_builders.append(target, stamp, ())
     lease_fields = {"operation": Operation(name=LEASE), "identity_leases": demands}
     return draft.model_copy(update=lease_fields)

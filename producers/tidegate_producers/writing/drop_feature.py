@@ -46,7 +46,7 @@ from tidegate_producers.writing.optimize import (
 )
 from tidegate_producers.writing.row_tracking import unbackfill
 from tidegate_producers.writing.table_write import WriteRequest, propose, stamp_for
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward, write_classic
 from tidegate_runtime.table_io.log_reader import find_segment, list_log
@@ -96,13 +96,13 @@ class Dropping:
     ) -> Outcome:
         """Propose actions for a version that was read whole; rows are held to a definition."""
         record = self.client.require(self.place.root, self.request.timeout_s)
-        target = proposal_drafts.Target(
+        target = proposal_builders.Target(
             record.table, record.table_root, int(snapshot.version), snapshot.metadata.id
         )
         rows = tuple(action.to_row() for action in actions)
-        body = proposal_drafts.Body(operation, rows, proposal_drafts.WHOLE_TABLE)
+        body = proposal_builders.Body(operation, rows, proposal_builders.WHOLE_TABLE)
         stamp = stamp_for(self.client, self.request)
-        proposal = proposal_drafts.of_body("commit", target, stamp, body)
+        proposal = proposal_builders.of_body("commit", target, stamp, body)
         if definition is not None:
             proposal = with_attestation(proposal, Attestation(in_table_already(*definition)))
         return propose(self.client, store_for(self.place), proposal, self.request.timeout_s)
@@ -208,7 +208,7 @@ def _no_mapping(dropping: Dropping) -> None:
     written = dropping.runner(compacting, bins) if bins else ()
     now_ms = dropping.client.clock.now_ms()
     removes = [
-        proposal_drafts.removal(add, now_ms).with_(data_change=False)
+        proposal_builders.removal(add, now_ms).with_(data_change=False)
         for single_bin in bins
         for add in single_bin.adds
     ]

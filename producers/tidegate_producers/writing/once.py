@@ -18,7 +18,7 @@ from tidegate_messages.proposal import NO_APP_VERSION, AppTxn, AppTxnAdvance, Op
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.options import WriteOptions
 from tidegate_producers.writing.table_write import WriteRequest, propose, stamp_for
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import APP_TXN_SEEN, Client, Rejected
 from tidegate_runtime.table_io.open_table import open_keys
 
@@ -152,8 +152,8 @@ def propose_note(
     Raises: Rejected, OutcomeUnknown, Unavailable.
     """
     record = client.require(options.place.root, request.timeout_s)
-    target = proposal_drafts.Target(
+    target = proposal_builders.Target(
         record.table, record.table_root, int(live_keys.version), live_keys.metadata.id
     )
-    note = proposal_drafts.note(target, stamp_for(client, request), operation)
+    note = proposal_builders.note(target, stamp_for(client, request), operation)
     return propose(client, store_for(options.place), note, request.timeout_s)

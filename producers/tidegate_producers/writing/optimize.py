@@ -41,7 +41,7 @@ from tidegate_producers.writing.table_write import (
     propose,
     stamp_for,
 )
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import Client, Rejected
 from tidegate_runtime.conditions.sql_condition import predicate_of
 from tidegate_runtime.observability.logs import log_event
@@ -189,7 +189,7 @@ def optimize(
         compacting = _compacting(snapshot, place, request)
         kinds = partition_kinds(snapshot.metadata)
         optimized.considered = optimized.considered or files.num_rows
-        target = proposal_drafts.Target(
+        target = proposal_builders.Target(
             record.table, record.table_root, int(snapshot.version), snapshot.metadata.id
         )
         try:
@@ -201,7 +201,7 @@ def optimize(
                 compacted = [_unchanged(result, compacting) for result in runner(compacting, bins)]
                 stamp = stamp_for(client, write, began_ms)
                 body = _body(stamp, request, bins, compacted, compacting)
-                proposal = proposal_drafts.of_body("commit", target, stamp, body)
+                proposal = proposal_builders.of_body("commit", target, stamp, body)
                 is_tracked = row_tracking.is_enabled(snapshot.metadata)
                 moved = tuple(_mappings(compacted, keeps_row_ids=is_tracked))
                 proposal = proposal.model_copy(update={"row_mapping": moved})
@@ -338,22 +338,22 @@ def _chosen(snapshot: Snapshot, root: str, request: OptimizeRequest) -> pa.Table
 
 def _is_hollow(add: Add) -> bool:
     """Return whether more of a file's rows are deleted than DELETED_SHARE_MAX."""
-    rows = proposal_drafts.row_count(add)
+    rows = proposal_builders.row_count(add)
     deleted_rows = add.deletion_vector.cardinality if add.deletion_vector else 0
     return deleted_rows > 0 and (not rows or deleted_rows / rows > DELETED_SHARE_MAX)
 
 
 def _body(
-    stamp: proposal_drafts.Stamp,
+    stamp: proposal_builders.Stamp,
     request: OptimizeRequest,
     bins: Sequence[Bin],
     compacted: Sequence[CompactionResult],
     compacting: Compacting,
-) -> proposal_drafts.Body:
+) -> proposal_builders.Body:
     removed = [add for file_bin in bins for add in file_bin.adds]
     added = [add for result in compacted for add in result.adds]
     removes = [
-        proposal_drafts.removal(add, stamp.created_ms).with_(data_change=False) for add in removed
+        proposal_builders.removal(add, stamp.created_ms).with_(data_change=False) for add in removed
     ]
     conditions = [request.where] if request.where else []
     parameters = {"predicate": orjson.dumps(conditions).decode()}
@@ -365,7 +365,7 @@ def _body(
         parameters |= {by: columns, unused: "[]", "auto": "false"}
     # Who removes a file that is removed here conflicts anyway; so many names would make it coarser.
     read = tuple(add.path for add in removed) if len(removed) <= SOURCES_MAX else ()
-    return proposal_drafts.Body(
+    return proposal_builders.Body(
         Operation(name=request.operation, parameters=parameters, metrics=_metrics(removed, added)),
         tuple(action.to_row() for action in (*removes, *added)),
         ReadSet(files=read, delete_insensitive=not compacting.order),

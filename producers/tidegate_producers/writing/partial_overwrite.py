@@ -25,7 +25,7 @@ from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_producers.parquet.data_file_encoding import layout_of
 from tidegate_producers.parquet.file_rewrite import Rewriter, Rewritten, whole_files
 from tidegate_producers.writing import column_checks
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.clock import Clock
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.data_file_reader import rows_of
@@ -63,7 +63,7 @@ class ReplaceWhere:
 
 def rows_where(
     store: LogStore, snapshot: Snapshot, condition: ReplaceWhere, clock: Clock, root: str
-) -> proposal_drafts.Deletion:
+) -> proposal_builders.Deletion:
     """Return the deletion of the rows that match a condition.
 
     It marks rows in the files where the table has deletion vectors, and copies the others' rows
@@ -75,7 +75,7 @@ def rows_where(
     _check_columns(condition, metadata, root)
     if columns_of(predicate) <= set(layout.partition_columns):
         removed = rows_to_adds(whole_files(snapshot, predicate, layout))
-        rows = proposal_drafts.live_rows(removed)
+        rows = proposal_builders.live_rows(removed)
         counted = {} if rows is None else {"numDeletedRows": rows, "numCopiedRows": 0}
         return _of_files(condition.text, predicate, removed, counted)
     candidates = prune(predicate, snapshot.files, metadata)
@@ -92,22 +92,22 @@ def rows_where(
         "numCopiedRows": sum(result.copied_rows for result in touched.values()),
     }
     added = [add for result in touched.values() for add in result.adds]
-    return proposal_drafts.Deletion(
+    return proposal_builders.Deletion(
         condition.text, predicate, list(live), removed, added, metrics, marked
     )
 
 
-def partitions_written(snapshot: Snapshot, adds: Sequence[Add]) -> proposal_drafts.Deletion:
+def partitions_written(snapshot: Snapshot, adds: Sequence[Add]) -> proposal_builders.Deletion:
     """Return the deletion of all rows in the partitions to which new files are written."""
     kinds = partition_kinds(snapshot.metadata)
     written = {partition_of(add.partition_values, kinds): add.partition_values for add in adds}
     columns = physical_partition_columns(snapshot.metadata)
     nodes = [_partition(values, columns, kinds) for values in written.values()]
     is_named = len(nodes) <= PARTITIONS_READ_MAX and None not in nodes
-    predicate: Predicate = {"op": "or", "args": nodes} if is_named else proposal_drafts.EVERYTHING
+    predicate: Predicate = {"op": "or", "args": nodes} if is_named else proposal_builders.EVERYTHING
     if not nodes:
         # Only the definition changes.
-        predicate = {"op": "not", "arg": proposal_drafts.EVERYTHING}
+        predicate = {"op": "not", "arg": proposal_builders.EVERYTHING}
     removed = [
         add
         for add in rows_to_adds(snapshot.files)
@@ -129,7 +129,7 @@ def _rewritten(
     marks = "deletionVectors" in writer_features(protocol) and deletion_vectors_enabled(metadata)
     rewriter = Rewriter(store, metadata, predicate, clock, 0)
     counted = [
-        marks and proposal_drafts.row_count(row) is not None for row in rows_to_adds(candidates)
+        marks and proposal_builders.row_count(row) is not None for row in rows_to_adds(candidates)
     ]
     if not all(counted):
         column_checks.check_copies(metadata, root)
@@ -143,11 +143,11 @@ def _rewritten(
 
 def _of_files(
     text: str, predicate: Predicate, removed: Sequence[Add], counted: Mapping[str, int]
-) -> proposal_drafts.Deletion:
+) -> proposal_builders.Deletion:
     """Return the deletion of whole files."""
     metrics = {"numRemovedFiles": len(removed), **counted}
     paths = [add.path for add in removed]
-    return proposal_drafts.Deletion(text, predicate, paths, removed, (), metrics)
+    return proposal_builders.Deletion(text, predicate, paths, removed, (), metrics)
 
 
 def _check_columns(condition: ReplaceWhere, metadata: Metadata, root: str) -> None:

@@ -28,7 +28,7 @@ from tidegate_producers.writing.table_write import (
     redefined,
     stamp_for,
 )
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.table_io.open_table import open_snapshot
 
@@ -85,18 +85,18 @@ def replace_table(client: Client, options: WriteOptions, new: NewTable, operatio
     if not domains and (clustered := snapshot.domains.get(DOMAIN)) and not clustered.removed:
         domains = (clustered.with_(removed=True),)
     stamp = stamp_for(client, request)
-    target = proposal_drafts.Target(
+    target = proposal_builders.Target(
         record.table, record.table_root, int(snapshot.version), snapshot.metadata.id
     )
     live = rows_to_adds(snapshot.files)
-    removes = [proposal_drafts.removal(add, stamp.created_ms) for add in live]
+    removes = [proposal_builders.removal(add, stamp.created_ms) for add in live]
     actions = (*definition, *domains, *removes)
-    body = proposal_drafts.Body(
+    body = proposal_builders.Body(
         Operation(name=operation),
         tuple(action.to_row() for action in actions),
-        proposal_drafts.WHOLE_TABLE,
+        proposal_builders.WHOLE_TABLE,
     )
-    proposal = proposal_drafts.of_body("commit", target, stamp, body)
+    proposal = proposal_builders.of_body("commit", target, stamp, body)
     # No row is left that could violate a constraint.
     attestation = Attestation(in_table_already(metadata, protocol), "implicit")
     proposal = with_attestation(proposal, attestation)

@@ -29,7 +29,7 @@ from tidegate_producers.writing.table_write import (
     propose,
     stamp_for,
 )
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.open_table import open_snapshot
@@ -105,7 +105,7 @@ def restore(
         return planned, None
     _check_files_exist(store, planned)
     stamp = stamp_for(client, request)
-    target = proposal_drafts.Target(
+    target = proposal_builders.Target(
         record.table, record.table_root, int(now.version), now.metadata.id
     )
     metadata = restored_metadata(now.metadata, target_snapshot.metadata)
@@ -185,8 +185,8 @@ def _exists(store: LogStore, path: str) -> bool:
 
 
 def _draft(
-    target: proposal_drafts.Target,
-    stamp: proposal_drafts.Stamp,
+    target: proposal_builders.Target,
+    stamp: proposal_builders.Stamp,
     planned: Restoration,
     metadata: Metadata,
     moment: RestorePoint,
@@ -195,9 +195,9 @@ def _draft(
     parameters: Mapping[str, str | None] = {"version": version, "timestamp": moment.text}
     metrics = {name: str(value) for name, value in planned.metrics.items()}
     operation = Operation(name="RESTORE", parameters=dict(parameters), metrics=metrics)
-    removes = [proposal_drafts.removal(add, stamp.created_ms) for add in planned.removed]
+    removes = [proposal_builders.removal(add, stamp.created_ms) for add in planned.removed]
     definition = [metadata] if planned.changes_metadata else []
     actions = (*definition, *removes, *planned.restored)
     rows = tuple(action.to_row() for action in actions)
-    body = proposal_drafts.Body(operation, rows, proposal_drafts.WHOLE_TABLE)
-    return proposal_drafts.of_body("commit", target, stamp, body)
+    body = proposal_builders.Body(operation, rows, proposal_builders.WHOLE_TABLE)
+    return proposal_builders.of_body("commit", target, stamp, body)

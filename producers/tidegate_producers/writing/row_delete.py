@@ -40,7 +40,7 @@ from tidegate_producers.writing.table_write import (
     propose,
     stamp_for,
 )
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.conditions.sql_condition import predicate_of
 from tidegate_runtime.table_io.data_file_reader import rows_of
@@ -138,11 +138,11 @@ def delete_rows(
     deletion = _deletion(snapshot, rewriting, condition, runner)
     if not (deletion.removed or deletion.marked):
         return None
-    target = proposal_drafts.Target(
+    target = proposal_builders.Target(
         record.table, record.table_root, int(snapshot.version), snapshot.metadata.id
     )
     stamp = stamp_for(client, request, began_ms)
-    vectors, content = proposal_drafts.vectors_of(deletion, client.new_id())
+    vectors, content = proposal_builders.vectors_of(deletion, client.new_id())
     if content is not None:
         store.put(*content)
     # Copied rows are already in the table, so they meet its constraints.
@@ -150,13 +150,13 @@ def delete_rows(
         in_table_already(snapshot.metadata, snapshot.protocol) if deletion.added else ()
     )
     proposal = with_attestation(
-        proposal_drafts.delete(target, stamp, deletion, vectors), attestation
+        proposal_builders.delete(target, stamp, deletion, vectors), attestation
     )
     outcome = propose(client, store, proposal, request.timeout_s)
     return Deleted(outcome, _rows_deleted(deletion, outcome))
 
 
-def _rows_deleted(deletion: proposal_drafts.Deletion, outcome: Outcome) -> int | None:
+def _rows_deleted(deletion: proposal_builders.Deletion, outcome: Outcome) -> int | None:
     deleted_first = outcome.assigned.get("rows_deleted")
     if isinstance(deleted_first, int) and not deletion.removed:
         return deleted_first  # another delete may have been there first
@@ -165,7 +165,7 @@ def _rows_deleted(deletion: proposal_drafts.Deletion, outcome: Outcome) -> int |
 
 def _deletion(
     snapshot: Snapshot, rewriting: Rewriting, condition: str, runner: Runner
-) -> proposal_drafts.Deletion:
+) -> proposal_builders.Deletion:
     layout, predicate = rewriting.layout, rewriting.predicate
     if columns_of(predicate) <= set(layout.partition_columns):
         return _by_file(snapshot, rewriting, condition)
@@ -190,7 +190,7 @@ def _deletion(
         **vectors.metrics("numDeletionVectors"),
     }
     changes = [change for result in touched.values() for change in result.changes] if added else []
-    return proposal_drafts.Deletion(
+    return proposal_builders.Deletion(
         condition,
         predicate,
         files_read(candidates),
@@ -230,7 +230,7 @@ def vector_counts(marked: Sequence[tuple[Add, Bitmap]]) -> VectorCounts:
     for add, rows in marked:
         vector = add.deletion_vector
         deleted_rows = len(rows) + (vector.cardinality if vector else 0)
-        if deleted_rows == proposal_drafts.row_count(add):
+        if deleted_rows == proposal_builders.row_count(add):
             emptied += 1
             emptied_with_vector += vector is not None
         else:
@@ -245,7 +245,7 @@ def vector_counts(marked: Sequence[tuple[Add, Bitmap]]) -> VectorCounts:
 
 def files_read(candidates: pa.Table) -> list[str] | None:
     """Return the paths of files that were read, or None for more than a record can name."""
-    if candidates.num_rows > proposal_drafts.READ_FILES_MAX:
+    if candidates.num_rows > proposal_builders.READ_FILES_MAX:
         return None
     paths: list[str] = candidates["path"].to_pylist()
     return paths
@@ -280,7 +280,9 @@ def _found(
 
 def _are_counted(files: pa.Table) -> pa.BooleanArray:
     """Return which files state how many rows they have."""
-    counts = [proposal_drafts.row_count_of(text) is not None for text in files["stats"].to_pylist()]
+    counts = [
+        proposal_builders.row_count_of(text) is not None for text in files["stats"].to_pylist()
+    ]
     # Arrow can't infer the type of a list that may be empty.
     return pa.array(counts, pa.bool_())
 
@@ -291,7 +293,9 @@ def takes_vectors(snapshot: Snapshot) -> bool:
     return listed and deletion_vectors_enabled(snapshot.metadata)
 
 
-def _by_file(snapshot: Snapshot, rewriting: Rewriting, condition: str) -> proposal_drafts.Deletion:
+def _by_file(
+    snapshot: Snapshot, rewriting: Rewriting, condition: str
+) -> proposal_builders.Deletion:
     """Return the removal of whole files for a predicate on partition columns; opens no file."""
     whole = whole_files(snapshot, rewriting.predicate, rewriting.layout)
     removed: list[Add] = rows_to_adds(whole)
@@ -302,7 +306,7 @@ def _by_file(snapshot: Snapshot, rewriting: Rewriting, condition: str) -> propos
         "numCopiedRows": 0,
         **vector_counts(()).metrics("numDeletionVectors"),
     }
-    rows = proposal_drafts.live_rows(removed)
+    rows = proposal_builders.live_rows(removed)
     if rows is not None:
         metrics["numDeletedRows"] = rows
-    return proposal_drafts.Deletion(condition, rewriting.predicate, paths, removed, (), metrics)
+    return proposal_builders.Deletion(condition, rewriting.predicate, paths, removed, (), metrics)

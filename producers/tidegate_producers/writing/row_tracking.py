@@ -20,7 +20,7 @@ from tidegate_producers.options import TableLocation
 from tidegate_producers.writing.alter_table import alter, change
 from tidegate_producers.writing.column_checks import row_columns
 from tidegate_producers.writing.table_write import WriteRequest, propose, stamp_for
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.table_io.open_table import open_keys, open_snapshot
@@ -95,7 +95,7 @@ def _added_again(
         files = snapshot.files.filter(mark(snapshot.files))
         if not files.num_rows:
             return versions
-        target = proposal_drafts.Target(
+        target = proposal_builders.Target(
             record.table, record.table_root, int(snapshot.version), snapshot.metadata.id
         )
         # A table is counted again only where others add files meanwhile.
@@ -103,13 +103,13 @@ def _added_again(
             adds = [
                 _as_stated(add, operation) for add in rows_to_adds(files.slice(start, FILES_MAX))
             ]
-            body = proposal_drafts.Body(
+            body = proposal_builders.Body(
                 Operation(name=operation),
                 tuple(add.to_row() for add in adds),
-                proposal_drafts.NOTHING,
+                proposal_builders.NOTHING,
             )
             stamp = stamp_for(client, request)
-            proposal = proposal_drafts.of_body("commit", target, stamp, body)
+            proposal = proposal_builders.of_body("commit", target, stamp, body)
             outcome = propose(client, store_for(place), proposal, request.timeout_s)
             assert outcome.version is not None, "what is committed has a version"
             versions.append(outcome.version)

@@ -43,7 +43,7 @@ from tidegate_producers.writing.table_write import (
     propose,
     stamp_for,
 )
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.table_io.open_table import head_version, open_snapshot
 
@@ -90,25 +90,25 @@ def clone(client: Client, options: WriteOptions, request: CloneRequest) -> Outco
     check_writable(source.protocol, source.metadata, request.source.root)
     stamp = stamp_for(client, write)
     if now is None:
-        target = proposal_drafts.Target(
-            client.new_id(), root, proposal_drafts.NO_VERSION, None, options.name
+        target = proposal_builders.Target(
+            client.new_id(), root, proposal_builders.NO_VERSION, None, options.name
         )
     else:
         check_may_remove(now, root)
         record = client.require(root, write.timeout_s)
-        target = proposal_drafts.Target(
+        target = proposal_builders.Target(
             record.table, record.table_root, int(now.version), now.metadata.id
         )
     definition = _definition(client, source, now, request)
     live = rows_to_adds(now.files) if now is not None else []
-    removes = [proposal_drafts.removal(add, stamp.created_ms) for add in live]
+    removes = [proposal_builders.removal(add, stamp.created_ms) for add in live]
     adds = [_placed(add, request.source.root) for add in rows_to_adds(source.files)]
-    body = proposal_drafts.Body(
+    body = proposal_builders.Body(
         _operation(request.source.root, source, adds, live),
         tuple(item.to_row() for item in (*definition, *_domains(source, now), *removes, *adds)),
-        proposal_drafts.NOTHING if now is None else proposal_drafts.WHOLE_TABLE,
+        proposal_builders.NOTHING if now is None else proposal_builders.WHOLE_TABLE,
     )
-    proposal = proposal_drafts.of_body("commit", target, stamp, body)
+    proposal = proposal_builders.of_body("commit", target, stamp, body)
     held = Attestation(
         in_table_already(source.metadata, source.protocol), None if now is None else "implicit"
     )

@@ -54,7 +54,7 @@ from tidegate_producers.writing.partial_overwrite import (
     rows_where,
 )
 from tidegate_producers.writing.rerun import rerun
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import APP_TXN_SEEN, TABLE_EXISTS, Client, Rejected, result
 from tidegate_runtime.release import ENGINE
 from tidegate_runtime.storage.log_store import LogStore
@@ -115,7 +115,7 @@ class WriteRequest:
     user_metadata: str | None = None
     app_txn: AppTxn | None = None
     app_txns: tuple[AppTxnAdvance, ...] = ()
-    batch: proposal_drafts.StreamBatch | None = None
+    batch: proposal_builders.StreamBatch | None = None
     name: str | None = None
     attestation: Attestation = NOTHING
 
@@ -132,7 +132,9 @@ class WriteRequest:
         )
 
     @classmethod
-    def of_batch(cls, options: WriteOptions, batch: proposal_drafts.StreamBatch) -> "WriteRequest":
+    def of_batch(
+        cls, options: WriteOptions, batch: proposal_builders.StreamBatch
+    ) -> "WriteRequest":
         """Return the request for a stream's micro-batch, whose app transaction has its batch id."""
         app_id = options.txn_app_id or batch.query_id
         txn = AppTxn(app_id=app_id, version=batch.batch_id)
@@ -411,7 +413,7 @@ def propose(client: Client, store: LogStore, proposal: Proposal, timeout_s: floa
 
     Raises: Rejected, OutcomeUnknown, Unavailable.
     """
-    sent, content = proposal_drafts.with_claim_check(proposal)
+    sent, content = proposal_builders.with_claim_check(proposal)
     if content is not None and sent.claim_check is not None:
         store.put(sent.claim_check.path, content)
     return result(client.insist(sent, timeout_s))
@@ -419,10 +421,10 @@ def propose(client: Client, store: LogStore, proposal: Proposal, timeout_s: floa
 
 def stamp_for(
     client: Client, request: WriteRequest, since_ms: int | None = None
-) -> proposal_drafts.Stamp:
+) -> proposal_builders.Stamp:
     """Return the stamp of a new proposal."""
     now_ms = client.clock.now_ms()
-    return proposal_drafts.Stamp(
+    return proposal_builders.Stamp(
         proposal_id=client.new_id(),
         created_ms=now_ms,
         deadline_ms=now_ms + round(request.timeout_s * 1000) + GRACE_MS,
@@ -435,9 +437,9 @@ def stamp_for(
     )
 
 
-def target_of(record: TableRecord, written: WritePlan) -> proposal_drafts.Target:
+def target_of(record: TableRecord, written: WritePlan) -> proposal_builders.Target:
     """Return the target of a write to a registered table."""
-    return proposal_drafts.Target(
+    return proposal_builders.Target(
         record.table, record.table_root, written.read_version, written.table_id
     )
 
@@ -504,7 +506,7 @@ def creating(table_creation: Creation, place: TableLocation) -> WritePlan:
     """Return the plan of creating an empty table."""
     layout, since_ms = layout_of(table_creation.metadata), table_creation.metadata.created_time or 0
     return WritePlan(
-        place, "append", layout, proposal_drafts.NO_VERSION, None, since_ms, table_creation
+        place, "append", layout, proposal_builders.NO_VERSION, None, since_ms, table_creation
     )
 
 
@@ -527,7 +529,7 @@ def _log_is_gone(root: str, rejected: Rejected) -> InvalidRequest:
     )
 
 
-def _check_repeated(store: LogStore, batch: proposal_drafts.StreamBatch, txn: AppTxn) -> None:
+def _check_repeated(store: LogStore, batch: proposal_builders.StreamBatch, txn: AppTxn) -> None:
     """Refuse a batch that was rejected as a repeat but can't be one: its rows may be new.
 
     A stream repeats only its last batch. Under a user's `txnAppId`, a batch with an older id comes
@@ -552,22 +554,22 @@ def _plan_creation(
     layout = layout_of(table_creation.metadata, options.compression, options.records_per_file_max)
     now_ms = client.clock.now_ms()
     return WritePlan(
-        options.place, mode, layout, proposal_drafts.NO_VERSION, None, now_ms, table_creation
+        options.place, mode, layout, proposal_builders.NO_VERSION, None, now_ms, table_creation
     )
 
 
 def _draft_creation(
     written: WritePlan,
     table_creation: Creation,
-    stamp: proposal_drafts.Stamp,
+    stamp: proposal_builders.Stamp,
     adds: Sequence[Add],
     request: WriteRequest,
 ) -> Proposal:
     name = request.name
-    target = proposal_drafts.Target(
-        table_creation.table, written.place.root, proposal_drafts.NO_VERSION, None, name
+    target = proposal_builders.Target(
+        table_creation.table, written.place.root, proposal_builders.NO_VERSION, None, name
     )
-    return proposal_drafts.create(
+    return proposal_builders.create(
         target,
         stamp,
         table_creation.protocol,
@@ -579,24 +581,24 @@ def _draft_creation(
 
 def _draft_change(
     store: LogStore,
-    target: proposal_drafts.Target,
-    stamp: proposal_drafts.Stamp,
+    target: proposal_builders.Target,
+    stamp: proposal_builders.Stamp,
     written: WritePlan,
     adds: Sequence[Add],
-    batch: proposal_drafts.StreamBatch | None,
+    batch: proposal_builders.StreamBatch | None,
 ) -> Proposal:
     if written.mode == "append":
-        reads = proposal_drafts.WHOLE_TABLE if written.is_derived else proposal_drafts.NOTHING
-        return proposal_drafts.append(target, stamp, adds, batch, reads, written.definition)
+        reads = proposal_builders.WHOLE_TABLE if written.is_derived else proposal_builders.NOTHING
+        return proposal_builders.append(target, stamp, adds, batch, reads, written.definition)
     live = rows_to_adds(open_snapshot(store, written.read_version).files)
-    return proposal_drafts.overwrite(target, stamp, adds, live, batch, written.definition)
+    return proposal_builders.overwrite(target, stamp, adds, live, batch, written.definition)
 
 
 def _draft_partial_overwrite(
     client: Client,
     store: LogStore,
-    target: proposal_drafts.Target,
-    stamp: proposal_drafts.Stamp,
+    target: proposal_builders.Target,
+    stamp: proposal_builders.Stamp,
     written: WritePlan,
     adds: Sequence[Add],
 ) -> Proposal:
@@ -607,14 +609,14 @@ def _draft_partial_overwrite(
         replaced = partitions_written(snapshot, adds)
     else:
         replaced = rows_where(store, snapshot, condition, client.clock, written.place.root)
-    vectors, content = proposal_drafts.vectors_of(replaced, client.new_id())
+    vectors, content = proposal_builders.vectors_of(replaced, client.new_id())
     if content is not None:
         store.put(*content)
     definition = written.definition
-    proposal = proposal_drafts.overwrite_some(target, stamp, adds, replaced, vectors, definition)
+    proposal = proposal_builders.overwrite_some(target, stamp, adds, replaced, vectors, definition)
     if replaced.added:
         enforced = in_table_already(snapshot.metadata, snapshot.protocol)
         proposal = with_attestation(proposal, Attestation(enforced))
     if written.is_derived:
-        proposal = proposal.model_copy(update={"reads": proposal_drafts.WHOLE_TABLE})
+        proposal = proposal.model_copy(update={"reads": proposal_builders.WHOLE_TABLE})
     return proposal

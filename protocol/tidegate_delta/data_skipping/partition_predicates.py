@@ -1,6 +1,6 @@
 """Test predicates against partition values: may a concurrently added file concern a scan?
 
-`row_predicates` evaluates predicates on rows, and `file_pruning` on statistics. Their main
+`predicates_on_rows` evaluates predicates on rows, and `file_pruning` on statistics. Their main
 functions are re-exported here, so that a caller needs one import.
 
 Spec: "Partition Value Serialization"
@@ -28,7 +28,7 @@ from tidegate_delta.data_skipping.predicate_tree import (
     path_of,
     paths_of,
 )
-from tidegate_delta.data_skipping.row_predicates import evaluate
+from tidegate_delta.data_skipping.predicates_on_rows import evaluate
 from tidegate_delta.schema.types import STRING, DataType, StructType
 
 __all__ = ["Predicate", "columns_of", "conjuncts", "evaluate", "may_match_partition", "prune"]

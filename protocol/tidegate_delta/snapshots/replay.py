@@ -206,26 +206,29 @@ class Replayed:
     defined_in: tuple[str, ...] = ()
 
 
-def read_part(name: str, content: bytes, files: pa.Schema = ADD_SCHEMA) -> LogPart:
-    """Return the content of a commit or a log compaction; live files have the columns of `files`.
+def parse_log_file(name: str, content: bytes, file_schema: pa.Schema = ADD_SCHEMA) -> LogPart:
+    """Return the content of a commit or a log compaction; live files have the columns of
+    `file_schema`.
 
     Raises: BrokenLog (`CorruptCommit`) for a line that is no JSON object or a malformed action.
     Spec: "Delta Log Entries"
     """
-    return part_of(name, read_bodies(name, content), files)
+    return part_of(name, read_bodies(name, content), file_schema)
 
 
-def read_parts(named: Sequence[tuple[str, bytes]], files: pa.Schema = ADD_SCHEMA) -> list[LogPart]:
+def parse_log_files(
+    named: Sequence[tuple[str, bytes]], file_schema: pa.Schema = ADD_SCHEMA
+) -> list[LogPart]:
     """Return one part for each commit or log compaction; a joint call is faster than single ones.
 
-    Raises: BrokenLog (`CorruptCommit`), as `read_part`.
+    Raises: BrokenLog (`CorruptCommit`), as `parse_log_file`.
     Spec: "Delta Log Entries"
     """
     split = [split_add_runs(content) for _, content in named]
-    runs = read_runs([run for _, run in split], files)
+    runs = read_runs([run for _, run in split], file_schema)
     if runs is not None:
         named = [(name, around) for (name, _), (around, _) in zip(named, split, strict=True)]
-    parts = _read_together(named, files)
+    parts = _read_together(named, file_schema)
     if runs is None:
         return parts
     return [

@@ -29,7 +29,7 @@ from tidegate_messages.schema_change import (
     StreamGap,
 )
 from tidegate_messages.topics import Topics
-from tidegate_runtime.client.change_rows import carried_row, typed_iso_value
+from tidegate_runtime.client.change_stream_rows import carried_row, typed_iso_value
 from tidegate_runtime.kafka.client_protocols import Bus, Offset, Reader, Record, TopicPartition
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.storage.open_store import open_store

@@ -25,7 +25,7 @@ from tidegate_messages.record_headers import TRACEPARENT
 from tidegate_messages.refusals import REFUSALS
 from tidegate_messages.table_home import Home, home_of
 from tidegate_messages.topics import Topics
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.clock import Clock, SystemClock, new_id
 from tidegate_runtime.kafka.client_protocols import (
     ANSWER_S,
@@ -256,8 +256,8 @@ class Client:
         table, at the outcome's version.
         Raises: OutcomeUnknown; Unavailable.
         """
-        stamp = proposal_drafts.Stamp(self.new_id(), self.clock.now_ms())
-        return self.propose(proposal_drafts.cancel(proposal, stamp), timeout_s)
+        stamp = proposal_builders.Stamp(self.new_id(), self.clock.now_ms())
+        return self.propose(proposal_builders.cancel(proposal, stamp), timeout_s)
 
     def app_versions(
         self, root_or_name: str, app_ids: Sequence[str], timeout_s: float = TIMEOUT_S
@@ -270,9 +270,9 @@ class Client:
         Unavailable.
         """
         record = self.require(root_or_name, timeout_s)
-        target = proposal_drafts.Target(record.table, record.table_root)
-        stamp = proposal_drafts.Stamp(self.new_id(), self.clock.now_ms())
-        outcome = self.insist(proposal_drafts.app_versions(target, stamp, app_ids), timeout_s)
+        target = proposal_builders.Target(record.table, record.table_root)
+        stamp = proposal_builders.Stamp(self.new_id(), self.clock.now_ms())
+        outcome = self.insist(proposal_builders.app_versions(target, stamp, app_ids), timeout_s)
         if outcome.app_versions is None:
             raise Rejected(outcome)
         return outcome.app_versions

@@ -9,7 +9,7 @@ from uuid import uuid5
 
 from tidegate_delta.log.commit import sha256
 from tidegate_messages.outcome import Outcome
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import TIMEOUT_S, Client
 from tidegate_runtime.storage.log_store import LogStore
 
@@ -17,7 +17,7 @@ from tidegate_runtime.storage.log_store import LogStore
 def propose_bytes(
     client: Client,
     store: LogStore,
-    target: proposal_drafts.Target,
+    target: proposal_builders.Target,
     version: int,
     content: bytes,
     timeout_s: float = TIMEOUT_S,
@@ -29,7 +29,7 @@ def propose_bytes(
     Raises: BrokenLog, for bytes that are no commit; OutcomeUnknown; Unavailable.
     """
     proposal_id = uuid5(target.table, f"{version}/{sha256(content)}")
-    stamp = proposal_drafts.Stamp(proposal_id, client.clock.now_ms())
-    proposal = proposal_drafts.verbatim(target, stamp, version, content)
+    stamp = proposal_builders.Stamp(proposal_id, client.clock.now_ms())
+    proposal = proposal_builders.verbatim(target, stamp, version, content)
     store.put(proposal.claim.path, content)
     return client.propose(proposal, timeout_s)

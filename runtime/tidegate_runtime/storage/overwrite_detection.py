@@ -26,7 +26,7 @@ def overwritten(root: str, committed: CommittedFile) -> BrokenLog:
     )
 
 
-def check_restored(store: LogStore, committed: CommittedFile | None) -> None:
+def check_not_overwritten(store: LogStore, committed: CommittedFile | None) -> None:
     """Refuse a log with an overwritten version, until it is restored or has been cleaned up.
 
     Raises: BrokenLog (`CorruptCommit`); Unavailable.
@@ -46,7 +46,7 @@ def check_promised(store: LogStore, record: TableRecord) -> None:
     """
     if record.status != "halted":
         return
-    check_restored(store, record.overwritten)
+    check_not_overwritten(store, record.overwritten)
     if record.sha256 is not None and record.published_through >= 0:
         last = CommittedFile(version=record.published_through, sha256=record.sha256)
-        check_restored(store, last)
+        check_not_overwritten(store, last)

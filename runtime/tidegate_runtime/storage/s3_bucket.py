@@ -241,7 +241,7 @@ def _checksum(content: bytes) -> str:
     return b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode()
 
 
-def has_configured_endpoint() -> bool:
+def aws_config_names_endpoint() -> bool:
     """Return whether AWS's configuration files name another endpoint, which the library would use.
 
     Files that can't be read count as no: opening the store raises their error.

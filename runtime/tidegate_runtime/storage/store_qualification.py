@@ -156,7 +156,7 @@ class StoreQualification:
             return False
         if scheme == "s3":
             return not (
-                rest.partition("/")[0].endswith(_UNSORTED) or s3_bucket.has_configured_endpoint()
+                rest.partition("/")[0].endswith(_UNSORTED) or s3_bucket.aws_config_names_endpoint()
             )
         return scheme != "abfss" or rest.partition("/")[0].endswith(_AZURE_HOSTS)
 

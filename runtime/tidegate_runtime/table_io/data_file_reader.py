@@ -22,7 +22,7 @@ from tidegate_delta.data_skipping.predicate_tree import (
     path_of,
     predicate_problem,
 )
-from tidegate_delta.data_skipping.row_predicates import evaluate
+from tidegate_delta.data_skipping.predicates_on_rows import evaluate
 from tidegate_delta.deletion_vectors.descriptors import EVERY_ROW, RowChoice
 from tidegate_delta.errors import BrokenLog, InvalidRequest, Unavailable, UnsupportedFeature
 from tidegate_delta.log.actions import Metadata

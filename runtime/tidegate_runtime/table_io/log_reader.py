@@ -22,7 +22,7 @@ from tidegate_delta.log.file_names import (
 )
 from tidegate_delta.log.log_segment import LogSegment, choose
 from tidegate_delta.snapshots.file_action_columns import ADD_SCHEMA
-from tidegate_delta.snapshots.replay import LogPart, is_reconciled, read_parts
+from tidegate_delta.snapshots.replay import LogPart, is_reconciled, parse_log_files
 from tidegate_runtime import gc_control
 from tidegate_runtime.containment import about
 from tidegate_runtime.storage.log_store import FileStat, LogStore
@@ -101,7 +101,7 @@ def read_deltas(
 
     def turned(group: _Contents) -> list[LogPart]:
         with of_table(store.root), about(span_of(group)):
-            return read_parts(group, files)
+            return parse_log_files(group, files)
 
     with gc_control.paused():
         parts = _side_by_side(turned, _contents(store, listed))

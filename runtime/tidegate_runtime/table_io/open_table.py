@@ -29,8 +29,8 @@ from tidegate_delta.snapshots.replay import (
     LogPart,
     Replayed,
     defining,
-    read_part,
-    read_parts,
+    parse_log_file,
+    parse_log_files,
     replay,
 )
 from tidegate_delta.snapshots.snapshot import (
@@ -218,7 +218,7 @@ def refresh(store: LogStore, snapshot: Snapshot) -> Snapshot:
     if not contents:
         return snapshot
     with gc_control.paused(), of_table(store.root), about(span_of(contents)):
-        parts = read_parts(contents)
+        parts = parse_log_files(contents)
     after = evolve_parts(snapshot, parts)
     if changed := defining(parts):
         with defined_in(changed):
@@ -369,7 +369,7 @@ def info_of(store: LogStore, segment: LogSegment, deltas: list[LogPart]) -> Comm
     if segment.deltas and segment.deltas[-1].kind is LogFileKind.COMMIT:
         return deltas[-1].info
     content = read_content(store, commit_name(segment.version))
-    return read_part(commit_name(segment.version), content).info if content else None
+    return parse_log_file(commit_name(segment.version), content).info if content else None
 
 
 def check_vectors(store: LogStore, protocol: Protocol, version: int, files: pa.Table) -> None:

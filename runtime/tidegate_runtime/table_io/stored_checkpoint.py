@@ -31,7 +31,7 @@ from tidegate_delta.log.file_names import LogFile, commit_name, in_log
 from tidegate_delta.properties.table_properties import in_commit_timestamps_enabled
 from tidegate_delta.snapshots.chunked_arrays import stacked
 from tidegate_delta.snapshots.file_action_columns import ADD_SCHEMA, KEY_SCHEMA, REMOVE_SCHEMA
-from tidegate_delta.snapshots.replay import LogPart, defining, read_parts, replay
+from tidegate_delta.snapshots.replay import LogPart, defining, parse_log_files, replay
 from tidegate_delta.snapshots.snapshot import Snapshot, from_replay
 from tidegate_runtime import gc_control
 from tidegate_runtime.containment import about
@@ -255,7 +255,7 @@ def follow(store: LogStore, state: CheckpointState, contents: Sequence[bytes]) -
     ]
     span = " to ".join(dict.fromkeys((named_contents[0][0], named_contents[-1][0])))
     with gc_control.paused(), of_table(store.root), about(span):
-        parts = read_parts(named_contents)
+        parts = parse_log_files(named_contents)
     after = advanced(state, parts)
     _check(store, after, parts)
     return after

@@ -18,7 +18,7 @@ from tidegate_delta.properties.table_properties import (
     ict_enablement_version,
     in_commit_timestamps_enabled,
 )
-from tidegate_delta.snapshots.replay import read_part
+from tidegate_delta.snapshots.replay import parse_log_file
 from tidegate_delta.snapshots.snapshot import LiveKeys, Snapshot
 from tidegate_runtime.clock import instant
 from tidegate_runtime.storage.log_store import LogStore
@@ -149,7 +149,7 @@ def _stated_timestamp(store: LogStore, version: int) -> int | None:
     if content is None:
         return None
     with of_table(store.root):
-        info = read_part(name, content).info
+        info = parse_log_file(name, content).info
     if info is None or info.in_commit_timestamp is None:
         raise BrokenLog(
             f"{name} of table {store.root} has no in-commit timestamp, although the table has them "

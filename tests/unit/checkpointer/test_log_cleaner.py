@@ -24,7 +24,7 @@ from tidegate_checkpointer.log_cleaner import (
     survey,
     verify,
 )
-from tidegate_checkpointer.log_cleanup import DAY_MS, CleanupPlan
+from tidegate_checkpointer.log_cleanup_plan import DAY_MS, CleanupPlan
 from tidegate_checkpointer.service import Checkpointer
 from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_delta.checkpoints import version_checksum

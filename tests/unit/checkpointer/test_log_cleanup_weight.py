@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate_checkpointer.log_cleanup import (
+from tidegate_checkpointer.log_cleanup_plan import (
     DAY_MS,
     GRACE_MS,
     HOUR_MS,

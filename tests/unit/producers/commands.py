@@ -26,7 +26,7 @@ from tidegate_producers.writing import (
     alter_table,
     drop_feature,
     shallow_clone,
-    table_registration,
+    table_requests,
     table_write,
 )
 from tidegate_runtime.storage.log_store import LogStore
@@ -79,7 +79,7 @@ def line_of(monkeypatch: pytest.MonkeyPatch) -> Line:
     for module in (table_place, explanation_search):
         monkeypatch.setattr(module, "KafkaBus", lambda *_: gate.bus)
     commands = (table_commands, proposal_commands, row_commands, vacuum_command)
-    writing = (alter_table, drop_feature, shallow_clone, table_write, table_registration, vacuum)
+    writing = (alter_table, drop_feature, shallow_clone, table_write, table_requests, vacuum)
     for module in (*commands, explanation_search, *writing):
         monkeypatch.setattr(module, "store_for", store_for)
     return Line(gate)

@@ -29,7 +29,7 @@ from tidegate_messages.stream_position import Position
 from tidegate_producers.cli import table_commands
 from tidegate_producers.vacuum.vacuum import Claims, VacuumRequest, survey
 from tidegate_producers.vacuum.vacuum_plan import VacuumPlan
-from tidegate_runtime.client.proposal_drafts import CLAIM_FOLDER
+from tidegate_runtime.client.proposal_builders import CLAIM_FOLDER
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.followers.version_gates import give_back_lease, take_lease
 from tidegate_runtime.kafka.client_protocols import TopicPartition

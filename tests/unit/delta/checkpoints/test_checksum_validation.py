@@ -9,7 +9,7 @@ from tests.builders import NOW_MS, add, info, metadata, protocol
 from tests.builders import commit as to_commit
 from tidegate_delta.checkpoints import version_checksum
 from tidegate_delta.checkpoints.version_checksum import validate_checksum
-from tidegate_delta.snapshots.replay import read_part, replay
+from tidegate_delta.snapshots.replay import parse_log_file, replay
 from tidegate_delta.snapshots.snapshot import AGREES, UNREADABLE, Checked, Snapshot, from_replay
 
 FEATURES = ("deletionVectors", "v2Checkpoint")
@@ -28,7 +28,7 @@ def snapshot(*rows: dict[str, Any]) -> Snapshot:
         add("b"),
         *rows,
     )
-    return from_replay(0, replay([read_part("0", one.encode())], None), NOW_MS)
+    return from_replay(0, replay([parse_log_file("0", one.encode())], None), NOW_MS)
 
 
 def stated(**changed: Any) -> bytes:

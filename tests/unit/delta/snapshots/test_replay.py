@@ -5,7 +5,14 @@ import pyarrow as pa
 import pytest
 
 from tidegate_delta.errors import BrokenLog
-from tidegate_delta.snapshots.replay import SLICES_MAX, LogPart, advance, keys, read_part, replay
+from tidegate_delta.snapshots.replay import (
+    SLICES_MAX,
+    LogPart,
+    advance,
+    keys,
+    parse_log_file,
+    replay,
+)
 
 HEAD: list[dict[str, Any]] = [
     {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
@@ -41,7 +48,7 @@ def vector(dv: str | None) -> dict[str, Any]:
 
 
 def part(*rows: dict[str, Any]) -> LogPart:
-    return read_part("here", b"\n".join(json.dumps(row).encode() for row in rows))
+    return parse_log_file("here", b"\n".join(json.dumps(row).encode() for row in rows))
 
 
 def paths(table: pa.Table) -> list[str]:
@@ -163,12 +170,12 @@ TORN = [
 @pytest.mark.parametrize("content", TORN)
 def test_a_torn_part_is_refused(content: bytes) -> None:
     with pytest.raises(BrokenLog) as caught:
-        read_part("here", content)
+        parse_log_file("here", content)
     assert caught.value.error_class == "CorruptCommit"
 
 
 def test_lines_may_be_empty_and_end_as_they_like() -> None:
-    said = read_part("here", b'\r\n {"txn":{"appId":"a","version":1}} \r\n\n\t\n{"x":1}\r\n')
+    said = parse_log_file("here", b'\r\n {"txn":{"appId":"a","version":1}} \r\n\n\t\n{"x":1}\r\n')
     assert [txn.app_id for txn in said.txns] == ["a"]
 
 

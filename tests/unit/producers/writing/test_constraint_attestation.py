@@ -9,7 +9,7 @@ from tidegate_producers.writing.column_checks import (
     lease,
     with_attestation,
 )
-from tidegate_runtime.client.proposal_drafts import Stamp, Target
+from tidegate_runtime.client.proposal_builders import Stamp, Target
 
 HASH, OTHER = "a" * 64, "b" * 64
 

@@ -25,7 +25,7 @@ from tidegate_producers.writing.optimize import (
     survey,
 )
 from tidegate_producers.writing.table_write import WriteRequest, commit, creating, creation
-from tidegate_runtime.client.proposal_drafts import removal
+from tidegate_runtime.client.proposal_builders import removal
 from tidegate_runtime.table_io.data_file_reader import read_table
 from tidegate_runtime.table_io.open_table import open_snapshot
 

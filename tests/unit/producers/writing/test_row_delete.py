@@ -7,7 +7,7 @@ from tidegate_delta.deletion_vectors.descriptors import placed
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_delta.log.actions import Add
 from tidegate_producers.writing.row_delete import VectorCounts, vector_counts
-from tidegate_runtime.client.proposal_drafts import INLINE_VECTOR_BYTES_MAX
+from tidegate_runtime.client.proposal_builders import INLINE_VECTOR_BYTES_MAX
 
 
 def file_of_ten(name: str, deleted: int = 0) -> Add:

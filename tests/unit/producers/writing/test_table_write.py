@@ -44,7 +44,7 @@ from tidegate_producers.writing.row_delete import (
     delete_rows,
     rewrite_here,
 )
-from tidegate_producers.writing.table_registration import register
+from tidegate_producers.writing.table_requests import register
 from tidegate_producers.writing.table_write import (
     WriteMode,
     WritePlan,
@@ -56,9 +56,9 @@ from tidegate_producers.writing.table_write import (
     creation,
     plan,
 )
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import Client, Rejected
-from tidegate_runtime.client.proposal_drafts import StreamBatch
+from tidegate_runtime.client.proposal_builders import StreamBatch
 from tidegate_runtime.conditions.sql_condition import predicate_of
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.storage.local_store import LocalStore
@@ -580,7 +580,7 @@ def test_a_delete_that_statistics_leave_no_file_for_proposes_nothing(line: Line)
 def test_a_write_of_very_many_files_goes_by_claim_check(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proposal_drafts, "INLINE_BYTES_MAX", 5_000)
+    monkeypatch.setattr(proposal_builders, "INLINE_BYTES_MAX", 5_000)
     many = pa.table({"k": pa.array(range(30), pa.int64()), "p": [f"v{n}" for n in range(30)]})
     line.write(many, partitioncolumns="p")
     assert line.last().claim_check is not None

@@ -28,7 +28,7 @@ from tidegate_messages.table_home import partition_of
 from tidegate_messages.topics import Topics
 from tidegate_runtime import table_registry
 from tidegate_runtime.client.client import Client, Rejected, result
-from tidegate_runtime.client.proposal_drafts import Stamp, Target, append
+from tidegate_runtime.client.proposal_builders import Stamp, Target, append
 from tidegate_runtime.kafka.client_protocols import ANSWER_S, Offset, Record, TopicPartition
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

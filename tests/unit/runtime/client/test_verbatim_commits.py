@@ -13,7 +13,7 @@ from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Proposal
 from tidegate_messages.topics import Topics
 from tidegate_runtime.client.client import Client
-from tidegate_runtime.client.proposal_drafts import Target
+from tidegate_runtime.client.proposal_builders import Target
 from tidegate_runtime.client.verbatim_commits import propose_bytes
 
 CONTENT: Final = builders.to_bytes([builders.info(txnId="w"), builders.add("a")])

@@ -21,7 +21,7 @@ from tidegate_delta.snapshots.file_action_columns import (
     rows_to_adds,
 )
 from tidegate_delta.snapshots.raw_stats import texts, with_texts
-from tidegate_delta.snapshots.replay import LogPart, keys, read_part, replay
+from tidegate_delta.snapshots.replay import LogPart, keys, parse_log_file, replay
 from tidegate_delta.snapshots.snapshot import Snapshot, from_replay
 from tidegate_runtime.table_io.checkpoint_reader import KEYS, read_checkpoint
 
@@ -204,7 +204,7 @@ def table_of(**properties: str) -> Snapshot:
         ),
         commit(3, {"txn": {"appId": "a", "version": 1}}, {"domainMetadata": DOMAIN}),
     ]
-    state = replay([read_part(str(item.version), item.encode()) for item in history], None)
+    state = replay([parse_log_file(str(item.version), item.encode()) for item in history], None)
     return from_replay(3, state, None)
 
 

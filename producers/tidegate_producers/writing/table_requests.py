@@ -12,7 +12,7 @@ from tidegate_messages.topics import Topics
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.options import TableLocation
 from tidegate_producers.writing.table_write import WriteRequest, stamp_for
-from tidegate_runtime.client import proposal_drafts
+from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import Client, result
 from tidegate_runtime.followers.quarantine import publish_follower_state, read_follower_state
 from tidegate_runtime.kafka.client_protocols import Bus
@@ -44,7 +44,7 @@ def register(client: Client, place: TableLocation, name: str | None, timeout_s: 
         )
     table = record.table if record is not None else client.new_id()
     version = int(snapshot.version)
-    target = proposal_drafts.Target(table, place.root, version, snapshot.metadata.id, name)
+    target = proposal_builders.Target(table, place.root, version, snapshot.metadata.id, name)
     stamp = stamp_for(client, WriteRequest(timeout_s))
     return result(client.propose(request("register", target, stamp), timeout_s))
 
@@ -98,7 +98,7 @@ def serve_anew(client: Client, place: TableLocation, timeout_s: float) -> Outcom
             "was not made anew; reopen it without --made-anew",
             error_class="SameTable",
         )
-    target = proposal_drafts.Target(
+    target = proposal_builders.Target(
         record.table, record.table_root, int(snapshot.version), snapshot.metadata.id
     )
     proposal = request("reopen", target, stamp_for(client, WriteRequest(timeout_s)))
@@ -125,13 +125,13 @@ def retry_followers(
 
 def request(
     kind: RegistrationRequest,
-    target: proposal_drafts.Target,
-    stamp: proposal_drafts.Stamp,
+    target: proposal_builders.Target,
+    stamp: proposal_builders.Stamp,
     reason: str | None = None,
 ) -> Proposal:
     """Return the proposal that carries an operator's request; it holds no actions."""
-    body = proposal_drafts.Body(Operation(name=kind.upper()), reason=reason)
-    return proposal_drafts.of_body(kind, target, stamp, body)
+    body = proposal_builders.Body(Operation(name=kind.upper()), reason=reason)
+    return proposal_builders.of_body(kind, target, stamp, body)
 
 
 def _outcome_of_request(
@@ -143,6 +143,6 @@ def _outcome_of_request(
 ) -> Outcome:
     record = client.require(root_or_name, timeout_s)
     version = max(record.published_through, 0)
-    target = proposal_drafts.Target(record.table, record.table_root, version, record.table_id)
+    target = proposal_builders.Target(record.table, record.table_root, version, record.table_id)
     proposal = request(kind, target, stamp_for(client, WriteRequest(timeout_s)), reason)
     return result(client.propose(proposal, timeout_s))

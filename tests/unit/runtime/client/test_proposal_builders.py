@@ -9,9 +9,9 @@ from tidegate_delta.log.actions import Add, Metadata, Protocol, from_row
 from tidegate_delta.log.commit import sha256
 from tidegate_messages.codec import decode, encode
 from tidegate_messages.proposal import AppTxn, Predicate, Proposal, RowIntent
-from tidegate_producers.writing import table_registration
-from tidegate_runtime.client import proposal_drafts
-from tidegate_runtime.client.proposal_drafts import Deletion, Stamp, StreamBatch, Target
+from tidegate_producers.writing import table_requests
+from tidegate_runtime.client import proposal_builders
+from tidegate_runtime.client.proposal_builders import Deletion, Stamp, StreamBatch, Target
 
 TARGET = Target(UUID(int=1), "file:///data/t", 4, "meta")
 STAMP = Stamp(UUID(int=2), created_ms=10, deadline_ms=20, files_since_ms=5, engine_info="test")
@@ -31,7 +31,7 @@ def add(path: str, rows: int = 3) -> Add:
 
 
 def test_an_append_read_nothing() -> None:
-    proposal = proposal_drafts.append(TARGET, STAMP, [add("a"), add("b")])
+    proposal = proposal_builders.append(TARGET, STAMP, [add("a"), add("b")])
     assert proposal.reads is not None
     assert proposal.reads.is_empty
     assert [from_row(row) for row in proposal.actions] == [add("a"), add("b")]
@@ -47,7 +47,7 @@ def test_an_append_read_nothing() -> None:
 
 def test_a_micro_batch_says_which_stream_it_is_of() -> None:
     stamp = Stamp(UUID(int=2), 10, app_txn=AppTxn(app_id="q", version=3))
-    proposal = proposal_drafts.append(TARGET, stamp, [add("a")], StreamBatch("q", 3))
+    proposal = proposal_builders.append(TARGET, stamp, [add("a")], StreamBatch("q", 3))
     assert proposal.operation.name == "STREAMING UPDATE"
     assert proposal.operation.parameters["epochId"] == "3"
     assert proposal.app_txn == AppTxn(app_id="q", version=3)
@@ -62,9 +62,9 @@ def marked(*files: tuple[Add, list[int]]) -> Deletion:
 def test_rows_that_leave_are_proposed_apart_from_their_files() -> None:
     gone = inline(of_rows([0]))
     deletion = marked((add("a"), [1]), (add("b").with_(deletion_vector=gone), [2]))
-    vectors, content = proposal_drafts.vectors_of(deletion, UUID(int=9))
+    vectors, content = proposal_builders.vectors_of(deletion, UUID(int=9))
     assert content is None
-    proposal = proposal_drafts.delete(TARGET, STAMP, deletion, vectors)
+    proposal = proposal_builders.delete(TARGET, STAMP, deletion, vectors)
     assert proposal.actions == ()
     assert proposal.reads is not None
     assert proposal.reads.delete_insensitive
@@ -80,7 +80,7 @@ def test_rows_that_leave_are_proposed_apart_from_their_files() -> None:
 def test_many_rows_go_to_a_file_of_vectors() -> None:
     many = list(range(0, 4_000, 2))
     deletion = marked((add("a", 9_000), many), (add("b"), [1]), (add("c", 9_000), many))
-    vectors, written = proposal_drafts.vectors_of(deletion, UUID(int=9))
+    vectors, written = proposal_builders.vectors_of(deletion, UUID(int=9))
     assert written is not None
     path, content = written
     assert path == f"deletion_vector_{UUID(int=9)}.bin"
@@ -92,9 +92,9 @@ def test_many_rows_go_to_a_file_of_vectors() -> None:
 
 def test_row_intents_go_into_the_claim_check_with_the_actions() -> None:
     deletion = marked(*((add(f"{'a' * 90}{place}"), [1]) for place in range(3_000)))
-    vectors, _ = proposal_drafts.vectors_of(deletion, UUID(int=9))
-    proposal = proposal_drafts.delete(TARGET, STAMP, deletion, vectors)
-    sent, content = proposal_drafts.with_claim_check(proposal)
+    vectors, _ = proposal_builders.vectors_of(deletion, UUID(int=9))
+    proposal = proposal_builders.delete(TARGET, STAMP, deletion, vectors)
+    sent, content = proposal_builders.with_claim_check(proposal)
     assert content is not None
     assert sent.dv_intents == ()
     result = [json.loads(line)["dv_intent"] for line in content.splitlines()]
@@ -103,7 +103,7 @@ def test_row_intents_go_into_the_claim_check_with_the_actions() -> None:
 
 def test_an_overwrite_read_all_and_removes_all() -> None:
     live = [add("old1"), add("old2")]
-    proposal = proposal_drafts.overwrite(TARGET, STAMP, [add("new")], live)
+    proposal = proposal_builders.overwrite(TARGET, STAMP, [add("new")], live)
     assert [next(iter(row)) for row in proposal.actions] == ["remove", "remove", "add"]
     assert proposal.reads is not None
     assert proposal.reads.predicates == ({"op": "true"},)
@@ -112,7 +112,7 @@ def test_an_overwrite_read_all_and_removes_all() -> None:
 
 
 def test_a_removal_says_all_that_is_known_of_the_file() -> None:
-    remove = proposal_drafts.removal(add("a%20b"), 99)
+    remove = proposal_builders.removal(add("a%20b"), 99)
     assert remove.to_row() == {
         "remove": {
             "path": "a%20b",
@@ -128,7 +128,7 @@ def test_a_removal_says_all_that_is_known_of_the_file() -> None:
 def test_a_delete_read_its_predicate_and_exactly_the_files_it_looked_into() -> None:
     predicate: Predicate = {"op": "is_null", "column": ["x"]}
     deletion = Deletion("x IS NULL", predicate, ["a", "b"], [add("a")], [add("c")], {"n": 1})
-    proposal = proposal_drafts.delete(TARGET, STAMP, deletion)
+    proposal = proposal_builders.delete(TARGET, STAMP, deletion)
     assert proposal.reads is not None
     assert not proposal.reads.whole_table
     assert proposal.reads.predicates == (predicate,)
@@ -140,31 +140,31 @@ def test_a_delete_read_its_predicate_and_exactly_the_files_it_looked_into() -> N
 
 def test_a_create_brings_protocol_and_metadata_and_perhaps_files() -> None:
     target = Target(UUID(int=1), "file:///data/t", name="flights")
-    empty = proposal_drafts.create(target, STAMP, PROTOCOL, METADATA)
+    empty = proposal_builders.create(target, STAMP, PROTOCOL, METADATA)
     assert empty.is_create
     assert [next(iter(row)) for row in empty.actions] == ["protocol", "metaData"]
     assert (empty.operation.name, empty.name) == ("CREATE TABLE", "flights")
-    first = proposal_drafts.create(target, STAMP, PROTOCOL, METADATA, [add("a")])
+    first = proposal_builders.create(target, STAMP, PROTOCOL, METADATA, [add("a")])
     assert [next(iter(row)) for row in first.actions] == ["protocol", "metaData", "add"]
     assert first.operation.name == "WRITE"
 
 
 def test_a_registration_and_a_cancel_bring_no_actions() -> None:
-    assert table_registration.request("register", TARGET, STAMP).actions == ()
-    proposal = proposal_drafts.append(TARGET, STAMP, [add("a")])
-    cancelling = proposal_drafts.cancel(proposal, Stamp(UUID(int=3), 11))
+    assert table_requests.request("register", TARGET, STAMP).actions == ()
+    proposal = proposal_builders.append(TARGET, STAMP, [add("a")])
+    cancelling = proposal_builders.cancel(proposal, Stamp(UUID(int=3), 11))
     assert (cancelling.actions, cancelling.cancels) == ((), proposal.proposal_id)
 
 
 def test_a_small_proposal_is_sent_as_it_is() -> None:
-    proposal = proposal_drafts.append(TARGET, STAMP, [add("a")])
-    assert proposal_drafts.with_claim_check(proposal) == (proposal, None)
+    proposal = proposal_builders.append(TARGET, STAMP, [add("a")])
+    assert proposal_builders.with_claim_check(proposal) == (proposal, None)
 
 
 def test_a_large_proposals_actions_lie_in_the_store_and_its_claim_check_says_where() -> None:
     adds = [add(f"part-{n}-{'x' * 400}") for n in range(1200)]
-    proposal = proposal_drafts.append(TARGET, STAMP, adds)
-    sent, content = proposal_drafts.with_claim_check(proposal)
+    proposal = proposal_builders.append(TARGET, STAMP, adds)
+    sent, content = proposal_builders.with_claim_check(proposal)
     assert content is not None
     check = sent.claim_check
     assert check is not None
@@ -178,8 +178,10 @@ def test_a_large_proposals_actions_lie_in_the_store_and_its_claim_check_says_whe
 
 def test_a_read_set_too_large_for_a_record_becomes_the_whole_table() -> None:
     live = [add(f"part-{n}-{'x' * 400}") for n in range(1500)]
-    sent, _ = proposal_drafts.with_claim_check(proposal_drafts.overwrite(TARGET, STAMP, [], live))
+    sent, _ = proposal_builders.with_claim_check(
+        proposal_builders.overwrite(TARGET, STAMP, [], live)
+    )
     assert sent.reads is not None
     assert sent.reads.whole_table
     assert sent.reads.files == ()
-    assert len(encode(sent)) < proposal_drafts.INLINE_BYTES_MAX
+    assert len(encode(sent)) < proposal_builders.INLINE_BYTES_MAX

@@ -3,7 +3,7 @@ from functools import partial
 
 import pytest
 
-from tidegate_demo.workload import together
+from tidegate_demo.flight_writes import together
 
 PATIENCE_S = 30
 

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from tidegate_checkpointer.log_cleanup import (
+from tidegate_checkpointer.log_cleanup_plan import (
     DAY_MS,
     GRACE_MS,
     HOUR_MS,
