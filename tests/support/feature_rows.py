@@ -8,6 +8,16 @@ from tidegate_messages.proposal import Operation, Proposal
 
 TRACKED = ("domainMetadata", "rowTracking")
 BACKFILL = info("ROW TRACKING BACKFILL")
+VECTOR = {
+    "storageType": "u",
+    "pathOrInlineDv": "0" * 20,
+    "offset": 1,
+    "sizeInBytes": 34,
+    "cardinality": 1,
+}
+"""The descriptor of a deletion vector with one row, in a file."""
+WIDE = '{"numRecords":10,"tightBounds":false}'
+"""Statistics with wide bounds, as a file with a deletion vector has them."""
 TAGGED = info(tags={"delta.identity.schemaUpdate": "true"})
 
 

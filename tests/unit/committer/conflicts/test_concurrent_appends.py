@@ -20,7 +20,7 @@ from tests.builders import (
     to_bytes,
 )
 from tests.fakes.memory_store import MemoryStore
-from tests.support.outcomes import rejection_of, rule_of, rules_of
+from tests.support.outcomes import rejection_of, rule_of
 from tests.support.tables import creating
 from tidegate_committer.conflicts import concurrent_appends, conflict_rules
 from tidegate_committer.conflicts import conflict_rules as conflicts
@@ -118,28 +118,6 @@ def test_each_scan_is_asked_of_each_file(gate: Gate) -> None:
     assert rule(gate, delete(is_("=", 5), is_("=", 50))) == "committed"
 
 
-def test_members_of_the_group_are_asked_for_their_statistics_too(gate: Gate) -> None:
-    image = proposal(
-        *(remove("old"), add("image", **between(6, 9))),
-        read_version=1,
-        reads=ReadSet(files=("old",)),
-    )
-    more = [
-        proposal(remove("other"), read_version=2, reads=ReadSet(predicates=(is_("=", value),)))
-        for value in (7, 70)
-    ]
-    gate.ask(proposal(add("other"), read_version=1))
-    result = gate.ask(image, *more)
-    assert rules_of(result) == [*("committed", "concurrent_append", "committed")]
-
-
-def test_who_read_the_whole_table_reads_every_append(gate: Gate) -> None:
-    gate.ask(proposal(add("new", **between(6, 9)), read_version=1))
-    whole = ReadSet(whole_table=True, predicates=(is_("=", 5),))
-    assert rule(gate, delete(reads=whole)) == "concurrent_append"
-    assert rule(gate, delete(reads=None)) == "concurrent_append"
-
-
 def test_versions_long_after_the_read_one_are_judged_by_partitions_alone(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,20 +211,6 @@ def test_partitions_are_asked_by_both_names_where_a_partition_column_has_swapped
         reads = ReadSet(files=("old",), predicates=(is_("=", value, column),))
         verdict = rule(gate, proposal(gone, read_version=read, reads=reads))
         assert verdict == ("concurrent_append" if read == 1 else "committed")
-
-
-def test_a_file_that_is_gone_bears_the_name_of_the_append_that_delta_spark_finds_first(
-    gate: Gate,
-) -> None:
-    """delta-spark reads no statistics; without partitions every append is a conflict."""
-    rewrite = proposal(remove("old"), add("new", **between(6, 9)), read_version=1)
-    assert rule(gate, rewrite) == "committed"
-    for item in (delete(is_("=", 5)), delete()):
-        [outcome] = gate.ask(item)
-        assert outcome.rejection is not None
-        assert outcome.rejection.rule == "concurrent_delete_read"
-        assert outcome.rejection.error_class == "DELTA_CONCURRENT_APPEND"
-        assert outcome.rejection.exception == "ConcurrentAppendException"
 
 
 def test_no_more_is_asked_of_files_than_everybody_waits_for(

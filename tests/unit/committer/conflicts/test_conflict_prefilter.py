@@ -13,8 +13,6 @@ from tests.property.conflict_strategies import PLAIN, TRACKED, candidate_of, dom
 from tests.property.test_conflict_prefilter import table_definition
 from tidegate_committer.conflicts.conflict_rules import RULES, skips_rules
 from tidegate_committer.conflicts.rebase import RebaseState, adopt, begin
-from tidegate_committer.group_commit.grouping import Group
-from tidegate_committer.intake.row_intents import Relocation
 from tidegate_committer.policy import Level
 from tidegate_committer.state.fetched_inputs import NO_VECTOR, FetchedInputs, key_of
 from tidegate_committer.state.log_entry import Entry, entry_of
@@ -176,32 +174,3 @@ def test_a_file_that_no_predicate_matches_alone_does_not_count() -> None:
     before = begin(meeting.rebase_state.candidate, at, "Serializable", meeting.rebase_state.known)
     assert not meets(before, meeting.winner)
     assert skips_rules(before, meeting.winner.write_summary, meeting.winner.adds)
-
-
-def test_what_was_carried_over_a_changed_table_is_judged_by_both() -> None:
-    meeting = Meeting(reading(add("p=1/b"), predicates=(X_IS_5,)), [bounded("p=1/a", 6, 9)])
-    before = replace(meeting.rebase_state, now=table_definition(PLAIN, without_x=True))
-    assert not skips_rules(before, meeting.winner.write_summary, meeting.winner.adds)
-    assert meets(before, meeting.winner)
-
-
-def test_rows_that_moved_are_met_by_the_files_that_they_left() -> None:
-    move = Relocation("p=1/g", 0, 10, 10, None, None)
-    for item in (reading(add("p=1/b"), files=("p=1/a",)), row_delete(rows_of("p=1/a", [1]))):
-        meeting = Meeting(item, [remove("p=1/a", **KEPT), add("p=1/g", **KEPT)])
-        winner = replace(meeting.winner, moved={"p=1/a": move})
-        assert not skips_rules(meeting.rebase_state, winner.write_summary, winner.adds)
-    away = Meeting(reading(add("p=1/b"), files=("p=1/z",)), [remove("p=1/a", **KEPT)])
-    moved = replace(away.winner, moved={"p=1/a": move})
-    assert skips_rules(away.rebase_state, moved.write_summary, moved.adds)
-    assert not meets(away.rebase_state, moved)
-
-
-def test_nobody_passes_by_a_member_that_moves_row_ids() -> None:
-    group = Group(1)
-    rows = [add("p=1/a", **KEPT, baseRowId=3, defaultRowCommitVersion=1)]
-    group.take(candidate_of(reading(*rows, name=BACKFILL, files=("p=1/z",))))
-    one = candidate_of(reading(remove("p=1/a"), files=("p=1/y",)))
-    before = begin(one, table_definition(TRACKED), "Serializable")
-    assert not skips_rules(before, group.write_summary, group.adds)
-    assert meets(before, group.winners[0])

@@ -56,14 +56,3 @@ def test_no_proposal_follows_it_a_blind_append_neither(one: Proposal, before_res
 def test_so_it_is_where_the_version_itself_adds_the_feature() -> None:
     [outcome] = gate_with(WITHOUT, WITH, SAID, SAID).ask(proposal(add("n"), read_version=1))
     assert is_domain_twice(outcome)
-
-
-@pytest.mark.parametrize("before", [WITHOUT, protocol()])
-def test_a_table_without_domains_does_not_mind(before: Row) -> None:
-    [outcome] = gate_with(before, SAID, SAID).ask(proposal(add("n"), read_version=1))
-    assert outcome.status == "committed"
-
-
-def test_who_read_it_goes_on() -> None:
-    [outcome] = gate_with(WITH, SAID, SAID).ask(proposal(add("n"), read_version=2))
-    assert outcome.status == "committed"

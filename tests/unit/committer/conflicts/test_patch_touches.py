@@ -9,7 +9,6 @@ from tests.builders import (
     Gate,
     Row,
     add,
-    an_id,
     metadata,
     proposal,
     protocol,
@@ -135,18 +134,6 @@ def test_patches_of_different_columns_and_properties_all_commit(gate: Gate) -> N
     assert str(columns(gate)["n"].kind) == "long"
     assert written(gate).configuration["mine"] == "1"
     assert written(gate).configuration["delta.checkpointInterval"] == "20"
-
-
-def test_ids_and_physical_names_are_given_when_a_patch_is_committed(gate: Gate) -> None:
-    first, second = patch(new("t")), patch(new("u"))
-    gate.ask(first, second)
-    assert ids(gate) == [1, 2, 3, 4, 5]
-    names = [
-        column.metadata["delta.columnMapping.physicalName"] for column in columns(gate).values()
-    ]
-    assert len(set(names)) == 5
-    assert names[3].startswith("col-")
-    assert written(gate).configuration["delta.columnMapping.maxColumnId"] == "5"
 
 
 @pytest.mark.parametrize(
@@ -408,15 +395,6 @@ def test_a_patch_is_decided_the_same_after_a_restart(gate: Gate) -> None:
     gate.restart()
     result = gate.ask(proposal(add("b"), read_version=1), patch(new("t")), patch(new("u")))
     assert rules_of(result) == ["committed", "metadata_changed", "committed"]
-
-
-def test_a_patch_that_came_twice_is_committed_once(gate: Gate) -> None:
-    one = patch(new("t"), proposal_id=an_id())
-    result = gate.ask(one, one)
-    assert [(item.status, item.version, item.repeat) for item in result] == [
-        ("committed", 2, False),
-        ("committed", 2, True),
-    ]
 
 
 def test_an_unmapped_table_takes_columns_by_their_names() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 from tests.builders import Row, add, commit, info, metadata, proposal, remove
 from tests.support.conflicts import rebase_state
 from tests.support.decisions import planned, rules, table
-from tests.support.feature_rows import BACKFILL, TRACKED, listed, named
+from tests.support.feature_rows import BACKFILL, TRACKED, VECTOR, listed, named
 from tidegate_committer.conflicts.conflict_rules import follow
-from tidegate_committer.conflicts.rebase import RebaseState, wanted_in_full, with_own_ids_only
+from tidegate_committer.conflicts.rebase import RebaseState, wanted_in_full
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.state.log_entry import Entry, entry_of
 from tidegate_messages.proposal import Operation, Proposal, ReadSet
@@ -60,16 +60,6 @@ def test_ids_from_before_the_table_tracked_rows_are_none() -> None:
     assert ids(after(brought, begins, of=plain)) == {"a": (None, 0)}
 
 
-def test_a_commit_version_that_a_winner_took_is_given_anew() -> None:
-    brought = proposal(
-        add("a", baseRowId=4, defaultRowCommitVersion=1),
-        add("b", baseRowId=5, defaultRowCommitVersion=0),
-        add("c", baseRowId=6, defaultRowCommitVersion=9),
-    )
-    later = after(brought, winner(1, add("z")), winner(2, add("y")))
-    assert ids(later) == {"a": (4, None), "b": (5, 0), "c": (6, 9)}
-
-
 def test_a_backfill_leaves_out_what_winners_touched() -> None:
     gives = named("ROW TRACKING BACKFILL", *(add(name, dataChange=False) for name in "abc"))
     later = after(gives, winner(1, remove("a")), winner(2, add("b", baseRowId=0)))
@@ -97,15 +87,6 @@ def test_files_have_the_ids_that_a_backfill_gave_them() -> None:
     ]
     [body] = [line for line in later.content.lines if not isinstance(line, bytes)]
     assert (body["baseRowId"], body["defaultRowCommitVersion"]) == (7, 1)
-
-
-VECTOR = {
-    "storageType": "u",
-    "pathOrInlineDv": "0" * 20,
-    "offset": 1,
-    "sizeInBytes": 34,
-    "cardinality": 1,
-}
 
 
 def test_whoever_takes_ids_away_takes_them_off_winners_files_too() -> None:
@@ -153,24 +134,6 @@ def test_what_a_winner_makes_it_bury_keeps_its_level() -> None:
     assert after(moves, winner(1, info()), of=clustered).level("Serializable") == later.level(
         "Serializable"
     )
-
-
-def test_ids_that_were_not_given_yet_are_guesses() -> None:
-    mark: Row = {
-        "domainMetadata": {
-            "domain": "delta.rowTracking",
-            "configuration": '{"rowIdHighWaterMark":9}',
-            "removed": False,
-        }
-    }
-    state = table([info(), *TABLE, mark], [info("DELETE"), remove("x")])
-    brought = proposal(add("a", baseRowId=9), add("b", baseRowId=10), read_version=1)
-    one = rebase_state(brought, *TABLE).candidate
-    own = with_own_ids_only(one, state)
-    assert own is not None
-    assert ids(own) == {"a": (9, None), "b": (None, None)}
-    plain = rebase_state(proposal(add("a"), read_version=1), *TABLE).candidate
-    assert with_own_ids_only(plain, state) is plain
 
 
 def test_no_row_gets_another_id_where_nobody_can_tell_which_were_given() -> None:

@@ -3,31 +3,13 @@
 import pytest
 
 from tests.builders import Gate, Row, add, info, metadata, proposal, protocol, remove
-from tests.support.conflicts import rebase_state, winner
+from tests.support.conflicts import conflict_of, rebase_state, rule, winner
 from tests.support.feature_rows import BACKFILL, TAGGED, TRACKED, listed, mapped, named, numbered
 from tests.support.outcomes import rejection_of, rule_of
 from tests.support.tables import creating
-from tidegate_committer.conflicts.conflict_rules import (
-    CONCURRENT,
-    DELTA_NAMES,
-    RULES,
-    Conflict,
-    check,
-    follow,
-)
+from tidegate_committer.conflicts.conflict_rules import follow
 from tidegate_committer.conflicts.rebase import RebaseState
-from tidegate_committer.state.log_entry import Entry
 from tidegate_messages.proposal import Operation, Predicate, ReadSet
-
-
-def rule(one: RebaseState, *winners: Entry) -> str | None:
-    result = check(one, winners)
-    return result.rule if result else None
-
-
-def test_every_rule_has_a_name_in_delta_and_no_other_has() -> None:
-    assert DELTA_NAMES.keys() == {rule.__name__ for rule in RULES}
-    assert {exception for _, exception in DELTA_NAMES.values()} > CONCURRENT
 
 
 @pytest.mark.parametrize(
@@ -44,8 +26,7 @@ def test_every_rule_has_a_name_in_delta_and_no_other_has() -> None:
 def test_a_winner_that_asks_for_what_we_do_not_write_is_not_followed(
     changed: Row, error_class: str
 ) -> None:
-    conflict = check(rebase_state(proposal(add("a"))), [winner(1, changed)])
-    assert conflict is not None
+    conflict = conflict_of(rebase_state(proposal(add("a"))), winner(1, changed))
     assert conflict.rule == "protocol_unsupported"
     assert conflict.rejection.error_class == error_class
 
@@ -85,12 +66,6 @@ def test_a_dropped_domain_feature_meets_a_domain() -> None:
     assert rule(rebase_state(drops, *table), winner(1, gone)) is None
 
 
-def test_row_ids_are_no_conflict_of_domains() -> None:
-    mark: Row = {"domainMetadata": {"domain": "delta.rowTracking", "configuration": "{}"}}
-    reader = proposal(add("a"), reads=ReadSet(domains=("delta.rowTracking",)))
-    assert rule(rebase_state(reader, listed(*TRACKED), metadata()), winner(1, mark)) is None
-
-
 def test_numbering_rows_is_followed_and_adopted() -> None:
     table = (listed("identityColumns"), numbered(5))
     one = rebase_state(proposal(add("a")), *table)
@@ -113,23 +88,12 @@ def test_a_tag_that_lies_is_not_believed() -> None:
         # Without its high-water mark a column would allocate values twice.
         numbered(None),
     )
-    for lie in lies:
-        assert rule(rebase_state(proposal(add("a")), *table), winner(1, TAGGED, lie)) == (
-            "metadata_changed"
-        )
     other = numbered(9)
     other["metaData"]["schemaString"] = other["metaData"]["schemaString"].replace('"x"', '"y"')
-    assert rule(rebase_state(proposal(add("a")), *table), winner(1, TAGGED, other)) == (
-        "metadata_changed"
-    )
-    assert rule(rebase_state(proposal(add("a")), *table), winner(1, info(), numbered(9))) == (
-        "metadata_changed"
-    )
-
-
-def test_two_that_number_rows_conflict() -> None:
-    one = rebase_state(proposal(numbered(7), add("a")), listed("identityColumns"), numbered(5))
-    assert rule(one, winner(1, TAGGED, numbered(9))) == "metadata_changed"
+    one = rebase_state(proposal(add("a")), *table)
+    for lie in (*lies, other):
+        assert rule(one, winner(1, TAGGED, lie)) == "metadata_changed", lie
+    assert rule(one, winner(1, info(), numbered(9))) == "metadata_changed", "it has no tag"
 
 
 def test_a_backfill_that_holds_more_than_files_ends_where_files_were_touched() -> None:
@@ -138,9 +102,7 @@ def test_a_backfill_that_holds_more_than_files_ends_where_files_were_touched() -
     table = (listed(*TRACKED), metadata())
     touched = winner(1, info("DELETE"), remove("z"))
     assert rule(rebase_state(odd, *table), touched) == "backfill_of_more_than_files"
-    conflict = check(rebase_state(odd, *table), [touched])
-    assert isinstance(conflict, Conflict)
-    assert conflict.rejection.error_class is None
+    assert conflict_of(rebase_state(odd, *table), touched).rejection.error_class is None
     assert rule(rebase_state(odd, *table), winner(1, info(), {"txn": txn["txn"]})) is None
     plain = named("ROW TRACKING BACKFILL", add("a", dataChange=False))
     assert rule(rebase_state(plain, *table), touched) is None
@@ -173,21 +135,6 @@ def test_taking_ids_away_meets_giving_them() -> None:
     gives = winner(1, BACKFILL, add("a", dataChange=False, baseRowId=0))
     table = (listed(*TRACKED), metadata(rowTrackingSuspended="true"))
     assert rule(rebase_state(takes, *table), gives) == "unbackfill_meets_backfill"
-
-
-def test_files_need_counts_once_a_winner_tracks_rows() -> None:
-    uncounted = proposal(add("a", stats=None))
-    table = (listed("domainMetadata"), metadata())
-    assert rule(rebase_state(uncounted, *table), winner(1, listed(*TRACKED))) == (
-        "row_ids_without_statistics"
-    )
-    assert rule(rebase_state(proposal(add("a")), *table), winner(1, listed(*TRACKED))) is None
-    guessed = proposal(add("a", stats=None, baseRowId=39))
-    assert rule(rebase_state(guessed, *table), winner(1, listed(*TRACKED))) == (
-        "row_ids_without_statistics"
-    )
-    suspended = (listed("domainMetadata"), metadata(rowTrackingSuspended="true"))
-    assert rule(rebase_state(uncounted, *suspended), winner(1, listed(*TRACKED))) is None
 
 
 def test_what_is_suspended_is_not_turned_on() -> None:
@@ -240,12 +187,6 @@ def test_a_backfill_forgets_the_files_that_went() -> None:
     assert rule(rebase_state(gives, *table), winner(1, remove("b"))) is None
     whole = named("ROW TRACKING BACKFILL", add("a", dataChange=False), reads=None)
     assert rule(rebase_state(whole, *table), winner(1, remove("b"))) == "concurrent_delete_read"
-
-
-def test_who_drops_row_tracking_forgets_the_files_that_went() -> None:
-    drops = named("DROP FEATURE", listed("domainMetadata"), reads=ReadSet(files=("b",)))
-    table = (listed(*TRACKED), metadata(rowTrackingSuspended="true"))
-    assert rule(rebase_state(drops, *table), winner(1, info("DELETE"), remove("b"))) is None
 
 
 def test_partition_values_of_mapped_columns_have_physical_names() -> None:
