@@ -18,7 +18,7 @@ from tests.builders import (
     schema,
 )
 from tests.support.decisions import planned, refusal_of, refused, rules, table
-from tests.support.feature_rows import listed, mapped, named
+from tests.support.feature_rows import VECTOR, WIDE, listed, mapped, named
 from tests.support.outcomes import rules_of
 from tests.support.tables import creating
 from tidegate_committer.state.table_state import TableState
@@ -27,14 +27,6 @@ from tidegate_messages.proposal import Operation, Proposal
 MAPPING: Final = "delta.columnMapping"
 FEED = metadata(enableChangeDataFeed="true")
 PARTITIONED = metadata(["p"], enableChangeDataFeed="true")
-WIDE = '{"numRecords":10,"tightBounds":false}'
-VECTOR = {
-    "storageType": "u",
-    "pathOrInlineDv": "0" * 20,
-    "offset": 1,
-    "sizeInBytes": 34,
-    "cardinality": 1,
-}
 
 
 def cdc(path: str, **changed: Any) -> Row:

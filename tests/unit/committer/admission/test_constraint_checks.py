@@ -7,7 +7,7 @@ import pytest
 
 from tests.builders import Row, add, info, metadata, proposal, protocol, remove
 from tests.support.decisions import TERMS, considered, refusal_of, refused, table
-from tests.support.feature_rows import listed
+from tests.support.feature_rows import VECTOR, WIDE, listed
 from tests.support.outcomes import rejection_of
 from tidegate_committer.decision.machine import plan
 from tidegate_committer.policy import Policy
@@ -18,13 +18,6 @@ from tidegate_messages.proposal import ReadSet
 FEATURES = ("checkConstraints", "generatedColumns", "invariants", "appendOnly")
 PROTOCOL = listed(*FEATURES)
 VECTORS_ON = {"enableDeletionVectors": "true"}
-VECTOR: Row = {
-    "storageType": "u",
-    "pathOrInlineDv": "x" * 20,
-    "offset": 1,
-    "sizeInBytes": 4,
-    "cardinality": 1,
-}
 WHOLE = ReadSet(whole_table=True)
 NUMBERS: Row = {"identity.start": 1, "identity.step": 1, "identity.allowExplicitInsert": False}
 
@@ -96,9 +89,9 @@ def test_a_file_that_comes_again_with_other_rows_deleted_brings_none() -> None:
     features = listed(*FEATURES, reader=("deletionVectors",))
     state = table(
         [info(), features, metadata(**{"constraints.positive": "x > 0", **VECTORS_ON})],
-        [info(), add("a", stats='{"numRecords":10,"tightBounds":false}')],
+        [info(), add("a", stats=WIDE)],
     )
-    again = add("a", stats='{"numRecords":10,"tightBounds":false}', deletionVector=VECTOR)
+    again = add("a", stats=WIDE, deletionVector=VECTOR)
     assert refusal_of(state, proposal(remove("a"), again, read_version=1)) is None
 
 

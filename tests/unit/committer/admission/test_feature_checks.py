@@ -8,23 +8,14 @@ import pytest
 from tests import builders
 from tests.builders import Row, add, info, metadata, proposal, remove
 from tests.support.decisions import landed, planned, rules, table
-from tests.support.feature_rows import TRACKED, listed, named
+from tests.support.feature_rows import TRACKED, VECTOR, WIDE, listed, named
 from tests.support.outcomes import rejection_of
 from tidegate_committer.admission.feature_checks import MARK_MAX, ROWS_MAX
 from tidegate_committer.policy import Policy
 from tidegate_committer.state.table_state import RowIds, TableState
 from tidegate_messages.proposal import Proposal
 
-WIDE = '{"numRecords":10,"tightBounds":false}'
 VECTORS = listed("appendOnly", "checkpointProtection", reader=("deletionVectors",))
-VECTOR = {
-    "storageType": "u",
-    "pathOrInlineDv": "0" * 20,
-    "offset": 1,
-    "sizeInBytes": 34,
-    "cardinality": 1,
-}
-
 REFUSED = ("feature_in_use", "feature_not_listed", "not_supported")
 """Refusals for dropping a feature that is in use; a missing protocol feature is reported first."""
 
@@ -36,15 +27,6 @@ def said(state: TableState, one: Proposal) -> str:
 
 def domain(name: str, text: str = "{}", *, removed: bool = False) -> Row:
     return {"domainMetadata": {"domain": name, "configuration": text, "removed": removed}}
-
-
-def test_a_domain_needs_the_feature() -> None:
-    assert said(table([info(), listed(), metadata()]), proposal(domain("d"))) == (
-        "domains_not_supported"
-    )
-    assert said(table([info(), listed("domainMetadata"), metadata()]), proposal(domain("d"))) == (
-        "committed"
-    )
 
 
 def test_the_mark_of_row_ids_is_nobodys_but_the_committers() -> None:
@@ -106,18 +88,6 @@ def test_who_removes_from_a_table_of_appends_hears_of_that_first() -> None:
     only_appends = [info(), listed("appendOnly"), metadata(appendOnly="true"), add("old")]
     state = table(only_appends, [info("DELETE"), remove("old")])
     assert said(state, proposal(remove("old"), read_version=0)) == "append_only"
-
-
-def test_files_are_counted_where_rows_are_tracked() -> None:
-    state = table([info(), listed(*TRACKED), metadata()])
-    assert said(state, proposal(add("a", stats=None))) == "row_ids_without_statistics"
-    guess = add("a", stats=None, baseRowId=5)
-    assert said(state, proposal(guess)) == "row_ids_without_statistics"
-    suspended = table([info(), listed(*TRACKED), metadata(rowTrackingSuspended="true")])
-    assert said(suspended, proposal(add("a", stats=None))) == "committed"
-    moved = landed(state, proposal(add("a")))
-    repeat = add("a", stats=None, baseRowId=3, dataChange=False)
-    assert said(moved, proposal(repeat, read_version=1)) == "committed"
 
 
 def test_row_ids_stay_numbers_of_64_bits() -> None:
