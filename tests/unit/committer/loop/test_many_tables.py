@@ -7,7 +7,6 @@ from uuid import UUID
 
 from tests.builders import TABLE, Gate, add, create, proposal
 from tests.fakes.memory_clients import MemoryReader
-from tests.unit.committer.held_reads import Held
 from tidegate_committer.loop.served_tables import STALE_S
 from tidegate_committer.loop.table_committer import TableCommitter
 from tidegate_messages.topics import Topics
@@ -89,18 +88,6 @@ def test_tables_are_read_without_a_look_at_those_that_wait_for_their_turn(gate: 
     gate.settle(20)
     assert not worker.tables.scheduler.unread
     assert not gate.loop.step(), "nothing is left to be done at once"
-
-
-def test_a_store_that_hangs_keeps_the_unread_tables_of_others_from_nothing() -> None:
-    held = Held()
-    gate = Gate(loads=held)
-    gate.ask(create(table_root="memory://tables/hung/t", table=UUID(int=7)))
-    gate.ask(create(table_root="memory://tables/well/t", table=UUID(int=8)))
-    held.held.add("memory://tables/hung/t")
-    gate.restart()
-    gate.settle()
-    assert gate.table_committer(UUID(int=7)).cache.state is None
-    assert gate.table_committer(UUID(int=8)).cache.state is not None
 
 
 def test_who_is_looked_at_again_and_again_has_one_time_on_the_agenda(gate: Gate) -> None:

@@ -15,7 +15,6 @@ from tests.builders import (
     add,
     an_id,
     create,
-    creation,
     delete,
     digest_of,
     info,
@@ -31,7 +30,6 @@ from tests.support.stores import store_of
 from tests.unit.committer.held_puts import HeldPuts
 from tidegate_committer.loop.partition_worker import RETRY_HALTED_S
 from tidegate_committer.loop.table_committer import TableCommitter
-from tidegate_committer.settings import CommitterSection
 from tidegate_committer.store_executor import InlineExecutor
 from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.file_names import commit_name, in_log, staged_name
@@ -129,13 +127,6 @@ def test_time_and_another_committer_do_not_reopen_it(gate: Gate) -> None:
     assert rules_of(gate.ask(reopen(), proposal(add("b")))) == ["committed", "committed"]
 
 
-def test_a_table_that_was_reopened_is_open_to_the_next_committer(gate: Gate) -> None:
-    gate.ask(halt(), reopen())
-    assert record_of(gate).status == "open"
-    gate.restart()
-    assert rules_of(gate.ask(proposal(add("a")))) == ["committed"]
-
-
 def test_requests_that_are_read_again_open_nothing_that_was_closed_since(gate: Gate) -> None:
     gate.ask(halt(), reopen(), halt("it takes longer"))
     before = len(gate.records(gate.topics.table_state))
@@ -204,33 +195,6 @@ def test_what_flies_lands_first_and_is_told_and_who_waits_is_told_to_come_again(
     assert record_of(gate).published_through == 1
 
 
-def test_a_halt_lets_nothing_off_but_what_was_ready_behind_what_flies() -> None:
-    puts = HeldPuts()
-    one_each = CommitterSection(roots=("memory://tables",), group_members_max=1)
-    gate = Gate(one_each, puts=puts)
-    gate.ask(create())
-    puts.is_holding = True
-    gate.send(*[proposal(add(name)) for name in "abcd"])
-    for _ in range(2):
-        gate.loop.step()
-    gate.send(halt())
-    for _ in range(5):
-        for _ in range(2):
-            gate.loop.step()
-        puts.land()
-    gate.settle()
-    assert rules_of(gate.outcomes()[1:]) == [*["committed"] * 2, *["table_halted"] * 2, "committed"]
-    assert len(gate.entries()) == 3
-
-
-def test_a_store_that_is_away_does_not_keep_an_operator_from_halting(gate: Gate) -> None:
-    with mock.patch.object(gate.stores[ROOT], "put_if_absent", side_effect=Unavailable("away")):
-        gate.send(proposal(add("a")))
-        gate.settle(2)
-        assert rules_of(gate.ask(halt())) == ["table_halted", "committed"]
-    assert rules_of(gate.ask(reopen(), proposal(add("b")))) == ["committed", "committed"]
-
-
 def test_ready_bytes_are_refused_alike(gate: Gate) -> None:
     content = to_bytes([info(), add("a")])
     proposal_id = an_id()
@@ -278,15 +242,6 @@ def test_a_table_that_halted_by_itself_is_read_at_once_when_it_is_reopened(gate:
     assert record_of(gate).status == "open"
 
 
-def test_versions_by_others_are_told_once_it_is_reopened(gate: Gate) -> None:
-    gate.ask(halt())
-    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("a")]))
-    gate.settle()
-    assert [commit.version for commit in gate.commits()] == [0]
-    gate.ask(reopen())
-    assert [commit.version for commit in gate.commits()] == [0, 1]
-
-
 def test_what_an_idle_table_was_opened_with_is_told_without_waiting_for_its_next_look(
     gate: Gate,
 ) -> None:
@@ -305,14 +260,6 @@ def test_a_record_by_a_committer_that_lost_the_table_reopens_nothing(gate: Gate)
     gate.bus.append(TopicPartition(gate.topics.table_state, 0), None, encode(stale))
     gate.restart()
     assert rules_of(gate.ask(proposal(add("a")))) == ["table_halted"]
-
-
-def test_the_other_tables_of_the_topic_partition_go_on(gate: Gate) -> None:
-    root, table = "memory://tables/other", UUID(int=7)
-    gate.stores[root] = table_in_memory(creation(), root=root)
-    gate.ask(proposal(kind="register", table=table, table_root=root))
-    outcomes = gate.ask(halt(), proposal(add("a"), table=table, table_root=root))
-    assert rules_of(outcomes) == ["committed", "committed"]
 
 
 def test_a_table_that_is_dropped_is_told_so_durably_and_takes_nothing_more(gate: Gate) -> None:
@@ -413,26 +360,6 @@ def test_requests_and_proposals_that_wait_for_one_another_are_obeyed_in_order(ga
         *("committed", "committed", "table_halted", "committed", "committed"),
         *("removed_file_not_live", "committed", "table_dropped"),
     ]
-
-
-def test_a_table_is_dropped_once_what_flies_has_landed() -> None:
-    puts = HeldPuts()
-    gate = Gate(puts=puts)
-    gate.ask(create())
-    puts.is_holding = True
-    gate.send(proposal(add("a")))
-    gate.settle(2)
-    gate.send(request_to_drop())
-    gate.loop.step()
-    gate.send(proposal(add("b")))
-    gate.settle()
-    assert gate.tables()[TABLE].status == "open"
-    puts.release()
-    gate.settle()
-    assert gate.tables()[TABLE].status == "dropped"
-    assert [commit.version for commit in gate.commits()] == [0, 1]
-    result = [(outcome.status, outcome.version) for outcome in gate.outcomes()[1:]]
-    assert sorted(result, key=str) == [("committed", 1), ("committed", 1), ("denied", None)]
 
 
 @pytest.mark.parametrize("asked", [halt(), request_to_drop(), reopen()])

@@ -28,7 +28,6 @@ from tests.support.other_engines import write_next
 from tests.support.outcomes import answers_of, rejection_of, rule_of, rules_of
 from tidegate_committer.loop.partition_worker import PartitionWorker
 from tidegate_committer.loop.table_committer import TableCommitter
-from tidegate_committer.settings import CommitterSection
 from tidegate_delta.errors import Misconfigured, OutcomeUnknown, Unavailable
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_messages.outcome import Outcome
@@ -48,15 +47,6 @@ def test_the_first_proposal_makes_and_registers_the_table(gate: Gate) -> None:
     assert record.published_through == 0
     assert record.table_id == builders.TABLE_ID
     assert [commit.version for commit in gate.commits()] == [0]
-
-
-def test_the_registration_is_told_before_the_outcome() -> None:
-    gate = Gate()
-    gate.send(create())
-    while not gate.outcomes():
-        gate.loop.step()
-        gate.clock.boot += 0.1
-        assert bool(gate.outcomes()) <= bool(gate.tables())
 
 
 def test_proposals_that_came_together_share_a_version(gate: Gate) -> None:
@@ -109,22 +99,6 @@ def test_a_new_committer_knows_from_the_log_what_was_done(gate: Gate) -> None:
     assert len(gate.entries()) == 2
 
 
-def test_what_was_not_told_before_a_crash_is_told_after_it(gate: Gate) -> None:
-    one = proposal(add("a"))
-    gate.send(one)
-    dead = mock.patch.object(gate.loop.producer, "flush", side_effect=Unavailable("it dies"))
-    with dead, pytest.raises(Unavailable):
-        gate.settle(3)
-    assert len(gate.entries()) == 2
-    assert gate.outcomes()[1:] == []
-    gate.restart()
-    gate.settle(12)
-    result = [outcome for outcome in gate.outcomes() if outcome.proposal_id == one.proposal_id]
-    assert result
-    assert {outcome.version for outcome in result} == {1}
-    assert [event.version for event in gate.commits()] == [0, 1]
-
-
 def test_what_was_not_told_is_told_from_the_log_alone(gate: Gate) -> None:
     """Even with the proposals expired from the topic: which were accepted or refused, and why."""
     one, bad = proposal(add("a")), builders.late(add("b"))
@@ -132,6 +106,7 @@ def test_what_was_not_told_is_told_from_the_log_alone(gate: Gate) -> None:
     dead = mock.patch.object(gate.loop.producer, "flush", side_effect=Unavailable("it dies"))
     with dead, pytest.raises(Unavailable):
         gate.settle(3)
+    assert gate.outcomes()[1:] == []
     gate.bus.logs[AT].clear()
     gate.restart()
     gate.settle(12)
@@ -142,6 +117,8 @@ def test_what_was_not_told_is_told_from_the_log_alone(gate: Gate) -> None:
         "deadline_passed",
     )
     assert all(outcome.repeat for outcome in result.values())
+    assert [event.version for event in gate.commits()] == [0, 1]
+    assert len(gate.entries()) == 2
 
 
 def test_another_engines_versions_are_told_and_respected(gate: Gate) -> None:
@@ -210,24 +187,21 @@ def doubtful() -> tuple[Gate, Doubtful]:
     return gate, store
 
 
-def test_a_put_in_doubt_that_landed_is_ours() -> None:
+@pytest.mark.parametrize(
+    ("fates", "authors"),
+    [
+        (["landed"], ["tidegate", "tidegate"]),
+        (["lost", "lost"], ["tidegate", "tidegate"]),
+        (["taken"], ["tidegate", "external", "tidegate"]),
+    ],
+    ids=["it landed", "it was lost and is sent again", "another took it and it is rebased"],
+)
+def test_a_put_in_doubt_is_settled_by_the_log(fates: list[str], authors: list[str]) -> None:
     gate, store = doubtful()
-    store.fates = ["landed"]
-    assert gate.ask(proposal(add("a")))[0].version == 1
-
-
-def test_a_put_in_doubt_that_was_lost_is_sent_again_as_it_was() -> None:
-    gate, store = doubtful()
-    store.fates = ["lost", "lost"]
-    assert gate.ask(proposal(add("a")))[0].version == 1
-    assert len(gate.entries()) == 2
-
-
-def test_a_put_in_doubt_that_another_took_is_rebased() -> None:
-    gate, store = doubtful()
-    store.fates = ["taken"]
-    assert gate.ask(proposal(add("a")))[0].version == 2
-    assert [commit.author for commit in gate.commits()] == ["tidegate", "external", "tidegate"]
+    store.fates = fates
+    assert gate.ask(proposal(add("a")))[0].version == len(authors) - 1
+    assert [commit.author for commit in gate.commits()] == authors
+    assert len(gate.entries()) == len(authors)
 
 
 def test_past_the_deadline_the_log_is_read_anew() -> None:
@@ -370,32 +344,12 @@ def test_a_store_that_does_not_answer_its_vetting_or_is_being_probed_is_tried_ag
     assert statuses(gate.ask(create())) == ["committed"]
 
 
-def test_a_table_is_not_registered_while_its_store_does_not_answer() -> None:
-    root = "memory://tables/found"
-    result = proposal(kind="register", table=UUID(int=5), table_root=root)
-    gate = Gate(stores={root: table_in_memory(creation(), root=root)})
-    with mock.patch.object(gate.stores[root], "list_from", side_effect=Unavailable("away")):
-        [outcome] = gate.ask(result)
-    assert (outcome.status, rule_of(outcome)) == ("denied", "Unavailable")
-    assert rejection_of(outcome).advice == "retry"
-    assert gate.tables() == {}
-    later = proposal(kind="register", table=UUID(int=5), table_root=root)
-    assert statuses(gate.ask(later)) == ["committed"]
-
-
 def test_a_table_id_stands_for_one_root(gate: Gate) -> None:
     root = "memory://tables/found"
     gate.stores[root] = table_in_memory(creation(), root=root)
     [outcome] = gate.ask(proposal(kind="register", table_root=root))
     assert (outcome.status, rule_of(outcome)) == ("denied", "other_root")
     assert gate.tables()[TABLE].table_root == ROOT
-
-
-def test_a_table_that_exists_is_not_created_over() -> None:
-    gate = Gate(stores={ROOT: table_in_memory(creation(), [add("a")])})
-    assert answers_of(gate.ask(create())) == [("rejected", "table_exists")]
-    assert len(gate.entries()) == 2
-    assert gate.tables() == {}
 
 
 def test_who_waits_behind_a_creation_that_failed_is_answered() -> None:
@@ -406,6 +360,7 @@ def test_who_waits_behind_a_creation_that_failed_is_answered() -> None:
         "unknown_table",
         "table_exists",
     ]
+    assert (outcomes[0].status, len(gate.entries()), gate.tables()) == ("rejected", 1, {})
 
 
 def test_a_creation_whose_registration_was_lost_is_registered_by_its_repeat() -> None:
@@ -442,31 +397,14 @@ def test_a_torn_log_halts_its_own_table_only(gate: Gate) -> None:
     assert gate.tables()[other].status == "open"
 
 
-def test_an_overwritten_version_halts_the_table(gate: Gate) -> None:
+@pytest.mark.parametrize("behind", [[], [2, 3]], ids=["the last one", "others wrote behind it"])
+def test_an_overwritten_version_halts_the_table(gate: Gate, behind: list[int]) -> None:
     gate.ask(proposal(add("a")))
-    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("b")]))
-    gate.restart()
-    gate.settle(10)
-    assert gate.tables()[TABLE].status == "halted"
-
-
-def test_an_overwritten_version_halts_the_table_though_others_wrote_behind_it(gate: Gate) -> None:
-    gate.ask(proposal(add("a")))
-    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("b")]))
-    for version in (2, 3):
+    for version in (1, *behind):
         gate.stores[ROOT].put(in_log(commit_name(version)), to_bytes([info(), add(f"c{version}")]))
     gate.restart()
     gate.settle(10)
     assert gate.tables()[TABLE].status == "halted"
-
-
-def test_a_stale_view_is_dropped_before_anything_is_decided(gate: Gate) -> None:
-    table_committer = gate.table_committer()
-    before = table_committer.cache.state
-    gate.clock.boot += 601
-    gate.ask(proposal(add("a")))
-    assert table_committer.cache.state is not before
-    assert table_committer.cache.viewed_s > 600
 
 
 def test_reading_stops_while_too_much_waits(monkeypatch: pytest.MonkeyPatch, gate: Gate) -> None:
@@ -559,14 +497,3 @@ def test_a_clean_stop_leaves_nothing_behind(gate: Gate) -> None:
     gate.loop.leave()
     assert gate.outcomes()[-1].version == 1
     assert gate.bus.committed("tidegate.committer") == {AT: 2}
-
-
-def test_the_slowest_reader_is_answered_from_the_store() -> None:
-    gate = Gate(CommitterSection(roots=("memory://tables",), id_window=2))
-    gate.ask(create())
-    one = proposal(add("first"))
-    gate.ask(one)
-    for number in range(5):
-        gate.ask(proposal(add(f"f{number}"), read_version=number))
-    assert gate.ask(one)[0].version == 1
-    assert rule_of(gate.ask(proposal(add("first"), read_version=0))[0]) == "added_file_live"

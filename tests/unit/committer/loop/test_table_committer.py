@@ -1,4 +1,5 @@
-"""A table committer with a pending PUT decides ahead, and discards that if the PUT fails."""
+"""A table committer with a pending PUT decides ahead, and discards that if the PUT fails; how long
+it waits and rests."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ from tests.builders import (
     create,
     digest_of,
     info,
+    late,
     metadata,
     proposal,
     protocol,
@@ -25,24 +27,28 @@ from tests.builders import (
     to_bytes,
 )
 from tests.checkpoints import put_classic
+from tests.support.outcomes import rejection_of
 from tests.support.row_deletes import IN_THE_LOG
 from tests.support.stores import store_of
 from tests.support.tables import creating
 from tests.unit.committer.floods import version_beside_a_flood
 from tests.unit.committer.held_puts import HeldPuts
-from tidegate_committer.loop.entry_put import PutResult
 from tidegate_committer.loop.pending_commits import DECISION_AGE_MAX_S
 from tidegate_committer.loop.poison_records import read_note
 from tidegate_committer.loop.service import LANDING_S
+from tidegate_committer.loop.table_committer import (
+    LINGER_GROWTH_MAX,
+    QUIET_SHARE,
+    STREAM_SHARE,
+    AdaptiveLinger,
+)
 from tidegate_committer.settings import CommitterSection
-from tidegate_committer.store_executor import InlineExecutor
 from tidegate_committer.store_reads import recovery
 from tidegate_delta.deletion_vectors.descriptors import inline, inline_rows
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
-from tidegate_delta.errors import OutcomeUnknown
+from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.actions import DeletionVector
 from tidegate_delta.log.file_names import Version, commit_name, in_log
-from tidegate_messages.proposal import ReadSet
 from tidegate_messages.record_headers import TRACEPARENT, compose_traceparent
 from tidegate_runtime import failpoints
 from tidegate_runtime.kafka.client_protocols import TopicPartition
@@ -84,43 +90,12 @@ def test_proposals_that_come_while_a_put_flies_share_the_next_entry(
     gate.send(second, third)
     gate.settle()
     assert len(puts.flights) == 2, "one PUT a table is on its way at most"
+    assert told(gate) == [], "no outcome is published before its PUT has landed"
     puts.land()
     gate.settle()
     puts.land()
     gate.settle()
     assert told(gate) == [(first.proposal_id, 1), (second.proposal_id, 2), (third.proposal_id, 2)]
-
-
-def test_nobody_is_told_before_the_put_has_landed(gate: Gate, puts: HeldPuts) -> None:
-    gate.send(proposal(add("a")))
-    gate.settle()
-    assert told(gate) == []
-    puts.land()
-    gate.settle()
-    assert len(told(gate)) == 1
-
-
-def test_what_was_decided_ahead_is_decided_anew_when_another_writer_won(
-    gate: Gate, puts: HeldPuts
-) -> None:
-    reads = ReadSet(whole_table=True)
-    appends, reader = proposal(add("a")), proposal(add("b"), reads=reads, read_version=0)
-    gate.send(appends)
-    gate.settle()
-    gate.send(reader)
-    gate.settle()
-    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("theirs")]))
-    puts.land()
-    for _ in range(3):
-        gate.settle()
-        puts.land()
-    gate.settle()
-    by_id = {outcome.proposal_id: outcome for outcome in gate.outcomes()}
-    assert by_id[appends.proposal_id].version == 2
-    assert by_id[reader.proposal_id].status == "rejected"
-    rejection = by_id[reader.proposal_id].rejection
-    assert rejection is not None
-    assert rejection.winner_version == 1
 
 
 def test_a_full_entry_leaves_before_the_last_one_is_told(puts: HeldPuts) -> None:
@@ -184,40 +159,44 @@ def test_the_entry_behind_leaves_when_the_one_before_it_has_won(
     assert [version for _, version in told(one_each)] == [1, 2, 3]
 
 
-def test_the_entry_behind_is_withheld_when_the_one_before_it_has_lost(
-    one_each: Gate, puts: HeldPuts
-) -> None:
-    one_each.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("theirs")]))
+def another_engine_wins(gate: Gate, puts: HeldPuts) -> None:
+    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("theirs")]))
     puts.land()
     puts.land()
-    assert puts.flights[-1].result().put is Put.WITHHELD
-    assert versions_there(one_each) == [1]
-    settle_all(one_each, puts)
-    assert [version for _, version in told(one_each)] == [2, 3, 4]
 
 
-def test_the_entry_behind_is_withheld_when_the_one_before_it_stays_in_doubt(
-    one_each: Gate, puts: HeldPuts
-) -> None:
+def the_put_stays_in_doubt(gate: Gate, puts: HeldPuts) -> None:
     puts.lose_first()
     puts.land()
+
+
+def the_decision_gets_too_old(gate: Gate, puts: HeldPuts) -> None:
+    puts.land()
+    gate.clock.boot += 2 * DECISION_AGE_MAX_S
+    puts.land()
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "there", "committed"),
+    [
+        (another_engine_wins, [1], [2, 3, 4]),
+        (the_put_stays_in_doubt, [], [1, 2, 3]),
+        (the_decision_gets_too_old, [1], [1, 2, 3]),
+    ],
+)
+def test_the_entry_behind_is_withheld_and_decided_anew(
+    one_each: Gate,
+    puts: HeldPuts,
+    meanwhile: Callable[[Gate, HeldPuts], None],
+    there: list[int],
+    committed: list[int],
+) -> None:
+    meanwhile(one_each, puts)
     assert puts.flights[-1].result().put is Put.WITHHELD
-    assert versions_there(one_each) == []
+    assert versions_there(one_each) == there
     one_each.clock.boot += 60.0
     settle_all(one_each, puts)
-    assert [version for _, version in told(one_each)] == [1, 2, 3]
-
-
-def test_the_entry_behind_is_decided_anew_when_it_had_to_wait_too_long(
-    one_each: Gate, puts: HeldPuts
-) -> None:
-    puts.land()
-    one_each.clock.boot += 2 * DECISION_AGE_MAX_S
-    puts.land()
-    assert puts.flights[-1].result().put is Put.WITHHELD
-    assert versions_there(one_each) == [1]
-    settle_all(one_each, puts)
-    assert [version for _, version in told(one_each)] == [1, 2, 3]
+    assert [version for _, version in told(one_each)] == committed
 
 
 def test_nothing_is_made_ready_behind_a_put_that_outlasts_a_decision(puts: HeldPuts) -> None:
@@ -242,16 +221,6 @@ def test_a_halt_lets_land_what_was_ready_behind_what_flew(one_each: Gate, puts: 
     assert versions_there(one_each) == [1, 2]
     answers = [(outcome.status, outcome.version) for outcome in one_each.outcomes()[1:]]
     assert answers == [("committed", 1), ("committed", 2), ("denied", None), ("committed", 2)]
-
-
-def test_a_put_that_fails_at_once_fails_when_it_is_asked_for() -> None:
-    def lost() -> PutResult:
-        raise OutcomeUnknown("no answer")
-
-    flight = InlineExecutor().begin(ROOT, lost)
-    assert flight.done()
-    with pytest.raises(OutcomeUnknown):
-        flight.result()
 
 
 def test_a_clean_stop_waits_for_what_flies(gate: Gate, puts: HeldPuts) -> None:
@@ -500,65 +469,6 @@ def test_whoever_slept_while_he_loaded_does_not_write_what_was_cleaned_up(
     assert log_of(gate) == [commit_name(3)], "what was cleaned up stays so"
 
 
-def sleep_and_clean_up_after(gate: Gate, head: int) -> None:
-    """Let a month pass, in which another engine continues from a version and cleans up."""
-    store = store_of(gate)
-    gate.clock.boot += A_MONTH_S
-    for version in range(head + 1, head + 4):
-        store.files[in_log(commit_name(version))] = to_bytes([info(), add(f"x{version}")])
-    kept = Version(head + 3)
-    move_hint_forward(store, put_classic(store, open_snapshot(store, kept), NOW_MS))
-    for version in range(kept):
-        store.delete(in_log(commit_name(version)))
-
-
-def after_the_answer(gate: Gate, method: str, path: str, then: Callable[[], None]) -> None:
-    """Run `then` between the store's first answer about a path and the caller's receiving it."""
-    store, happened = gate.stores[ROOT], list[str]()
-    ask = getattr(store, method)
-
-    def asked(named: str, *told: Any) -> Any:
-        answer = ask(named, *told)
-        if named == path and not happened:
-            happened.append(named)
-            then()
-        return answer
-
-    setattr(store, method, asked)
-
-
-def test_a_look_is_as_old_as_its_question(gate: Gate, puts: HeldPuts) -> None:
-    puts.is_holding = False
-    gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("theirs")]))
-    path = in_log(commit_name(2))
-    after_the_answer(gate, "read", path, lambda: sleep_and_clean_up_after(gate, 1))
-    gate.send(proposal(add("a")))
-    gate.settle(20)
-    assert gate.stores[ROOT].read(path) is None, "what was cleaned up stays so"
-
-
-def test_a_look_by_listing_is_as_old_as_its_question(gate: Gate, puts: HeldPuts) -> None:
-    puts.is_holding = False
-    gate.restart()
-    after_the_answer(
-        gate, "read", in_log(commit_name(0)), lambda: sleep_and_clean_up_after(gate, 0)
-    )
-    gate.send(proposal(add("a")))
-    gate.settle(20)
-    assert gate.stores[ROOT].read(in_log(commit_name(1))) is None, "what was cleaned up stays so"
-
-
-def test_a_put_that_landed_says_no_more_than_when_it_left(gate: Gate, puts: HeldPuts) -> None:
-    puts.is_holding = False
-    path = in_log(commit_name(1))
-    after_the_answer(gate, "put_if_absent", path, lambda: sleep_and_clean_up_after(gate, 1))
-    gate.send(proposal(add("a")))
-    gate.settle(20)
-    gate.send(proposal(add("b"), read_version=1))
-    gate.settle(20)
-    assert gate.stores[ROOT].read(in_log(commit_name(2))) is None, "what was cleaned up stays so"
-
-
 def test_a_put_that_landed_long_ago_says_no_more_than_when_it_left(
     gate: Gate, puts: HeldPuts
 ) -> None:
@@ -567,22 +477,124 @@ def test_a_put_that_landed_long_ago_says_no_more_than_when_it_left(
     gate.loop.step()
     gate.loop.step()
     puts.land()
-    sleep_and_clean_up_after(gate, 1)
+    sleep_and_clean_up(gate, 1)
     puts.is_holding = False
     gate.send(proposal(add("b"), read_version=1))
     gate.settle(20)
     assert gate.stores[ROOT].read(in_log(commit_name(2))) is None, "what was cleaned up stays so"
 
 
-def test_the_offset_stays_at_the_first_that_has_no_answer(puts: HeldPuts) -> None:
-    gate = Gate(puts=puts)
+# Refusals under a flood
+
+
+def test_a_flood_that_goes_on_is_let_into_the_log_at_the_rate_alone() -> None:
+    gate = Gate(CommitterSection(roots=("memory://tables",), refusals_burst=5, refusals_per_s=0.1))
     gate.ask(create())
-    puts.is_holding = True
-    gate.send(proposal(add("a")), proposal(add("a"), table=UUID(int=99)))
+
+    def written() -> int:
+        outcomes = gate.ask(*(late(add("x")) for _ in range(20)))
+        denied = [rejection_of(outcome) for outcome in outcomes if outcome.status == "denied"]
+        assert {(one.rule, one.field) for one in denied} == {("too_many_refusals", "deadline_ms")}
+        return [outcome.status for outcome in outcomes].count("rejected")
+
+    assert written() == 5
+    assert len(gate.entries()) == 2
+    assert written() == 0, "what the entry before wrote is spent"
+    gate.clock.sleep(20)
+    assert written() == 2
+    gate.clock.sleep(10_000)
+    assert written() == 5
+
+
+# A table whose store takes no commits
+
+FULL = "cannot write '_delta_log/00000000000000000001.json': No space left on device"
+
+
+def resting(seconds: float) -> Gate:
+    """Return a committer whose table has tried to commit to a full disk for a while."""
+    gate = Gate()
+    gate.ask(create())
+    gate.send(proposal(add("a")))
+    full = mock.Mock(side_effect=Unavailable(FULL))
+    with mock.patch.object(gate.stores[ROOT], "put_if_absent", full):
+        for _ in range(round(seconds / 0.05)):
+            gate.loop.step()
+            gate.clock.boot += 0.05
+    assert full.called
+    return gate
+
+
+def test_the_registry_says_why_a_table_rests_until_it_commits_again() -> None:
+    gate = resting(5.0)
+    record = gate.tables()[TABLE]
+    assert record.status == "open"
+    assert str(record.reason).startswith(f"rests, its proposals wait: {FULL}")
+    gate.clock.boot += 30.0
     gate.settle()
-    assert [outcome.status for outcome in gate.outcomes()] == ["committed", "denied"]
-    at = TopicPartition(gate.topics.proposals, 0)
-    assert gate.bus.committed("tidegate.committer") == {at: 1}
-    puts.release()
-    gate.settle()
-    assert gate.bus.committed("tidegate.committer") == {at: 3}
+    assert gate.outcomes()[-1].version == 1
+    assert gate.tables()[TABLE].reason is None
+
+
+def test_the_registry_says_nothing_of_a_short_rest() -> None:
+    assert resting(0.2).tables()[TABLE].reason is None
+
+
+# How long a group waits for more members
+
+
+def test_a_lone_writer_waits_for_nobody() -> None:
+    linger = AdaptiveLinger()
+    for _ in range(3):
+        linger.landed(0.03, 1, 0)
+    assert linger.lingers_until_s(1, 100.0, 0.5) == 0.0
+
+
+def test_those_who_were_told_a_moment_ago_are_waited_for() -> None:
+    linger = AdaptiveLinger()
+    linger.landed(0.03, 32, 0)
+    linger.landed(0.05, 32, 32)
+    linger.published_s = 100.0
+    assert linger.lingers_until_s(40, 99.0, 0.5) == pytest.approx(100.0 + QUIET_SHARE * 0.04)
+    assert linger.lingers_until_s(40, 100.001, 0.5) == pytest.approx(100.001 + QUIET_SHARE * 0.04)
+
+
+def test_few_who_came_early_wait_for_the_many_who_are_still_out() -> None:
+    linger = AdaptiveLinger()
+    linger.landed(0.04, 64, 0)
+    linger.published_s = 100.0
+    half = linger.lingers_until_s(32, 100.0, 0.5)
+    assert half == pytest.approx(100.0 + QUIET_SHARE * 0.04)
+    assert half < linger.lingers_until_s(20, 100.0, 0.5) < linger.lingers_until_s(19, 100.0, 0.5)
+    assert linger.lingers_until_s(30, 100.019, 0.5) < linger.lingers_until_s(29, 100.019, 0.5)
+    assert linger.lingers_until_s(1, 100.0, 0.5) == pytest.approx(100.0 + LINGER_GROWTH_MAX * 0.02)
+
+
+def test_company_is_waited_for_no_longer_than_a_share_of_a_put() -> None:
+    linger = AdaptiveLinger()
+    linger.landed(0.04, 32, 32)
+    linger.published_s = 100.0
+    assert linger.lingers_until_s(40, 100.018, 0.5) == pytest.approx(100.02)
+    assert linger.lingers_until_s(40, 100.0, 0.0) == pytest.approx(100.0)
+    assert linger.lingers_until_s(1, 100.0, 0.0) == pytest.approx(100.0)
+
+
+def test_a_stream_of_arrivals_is_let_in_a_little_longer() -> None:
+    linger = AdaptiveLinger()
+    linger.landed(0.04, 64, 0)
+    linger.published_s = 100.0
+    assert linger.lingers_until_s(40, 100.025, 0.5) == pytest.approx(100.025 + STREAM_SHARE * 0.04)
+    longest = pytest.approx(100.02 + QUIET_SHARE * 0.04)
+    assert linger.lingers_until_s(63, 100.041, 0.5) == longest
+    assert linger.lingers_until_s(63, 100.041, 0.0) == pytest.approx(100.0)
+
+
+def test_nobody_is_waited_for_once_all_are_back() -> None:
+    linger = AdaptiveLinger()
+    linger.landed(0.03, 32, 32)
+    linger.published_s = 100.0
+    assert linger.lingers_until_s(64, 100.0, 0.5) == 0.0
+
+
+def test_a_table_without_a_put_so_far_keeps_nobody_waiting() -> None:
+    assert AdaptiveLinger().lingers_until_s(5, 100.0, 0.5) == 0.0

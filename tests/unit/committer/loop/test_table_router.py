@@ -199,14 +199,6 @@ def test_a_table_that_was_dropped_takes_nothing_and_is_not_touched(gate: Gate) -
     assert gate.tables()[TABLE].status == "dropped"
 
 
-def test_the_root_of_a_dropped_table_is_not_given_out_again(gate: Gate) -> None:
-    drop(gate)
-    another = UUID(int=99)
-    outcomes = gate.ask(create(table=another), register(another))
-    assert rules_of(outcomes) == ["table_dropped"] * 2
-    assert another not in gate.tables()
-
-
 def test_the_root_of_a_table_that_is_dropped_just_now_is_not_given_out_either(gate: Gate) -> None:
     gate.restart()
     wanted = proposal(kind="drop", table=TABLE, table_root=ROOT)
