@@ -31,6 +31,7 @@ from tests.builders import (
 )
 from tests.fakes.memory_store import MemoryStore
 from tests.support.claim_checks import claiming
+from tests.support.feature_rows import WIDE
 from tests.support.outcomes import answers_of, rejection_of
 from tests.support.tables import creating
 from tests.unit.committer.held_puts import HeldPuts
@@ -51,7 +52,6 @@ SECTION = CommitterSection(
     roots=("memory://tables", "memory://others"), audit_s=1e9, view_age_max_s=CLAIM_S / 2
 )
 NAMES = ["deletionVectors", "inCommitTimestamp"]
-WIDE = '{"numRecords":10,"tightBounds":false}'
 FEATURES = protocol(3, 7, readerFeatures=NAMES[:1], writerFeatures=NAMES)
 
 
@@ -166,22 +166,6 @@ def test_what_a_slow_store_has_fetched_is_decided_on_however_long_it_took(
     gate.settle()
     assert len(held.asked) == 1
     assert told(gate.outcomes())[-1] == (TABLE, "committed", 2)
-
-
-def test_who_comes_while_a_store_is_asked_is_decided_on_after_who_came_first(
-    gate: Gate, held: Held
-) -> None:
-    first, second = with_a_claim(gate), proposal(add("b"), read_version=1)
-    gate.send(first)
-    gate.settle()
-    gate.send(second)
-    gate.settle()
-    held.answer()
-    gate.settle()
-    assert [outcome.proposal_id for outcome in gate.outcomes()[-2:]] == [
-        first.proposal_id,
-        second.proposal_id,
-    ]
 
 
 def test_who_waits_for_such_a_store_makes_no_watchman_restart_the_committer(gate: Gate) -> None:

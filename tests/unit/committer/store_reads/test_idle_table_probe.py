@@ -1,56 +1,27 @@
 """Idle tables are probed for versions of other engines, and no step waits for a store."""
 
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
 from uuid import UUID
 
 import pytest
 
 from tests.builders import ROOT, TABLE, Gate, add, create, info, proposal, to_bytes
-from tidegate_committer.store_executor import InlineExecutor, at_once
+from tests.unit.committer.held_reads import Held
 from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_messages.proposal import Proposal
 
-T = TypeVar("T")
 OTHER = UUID(int=0x7000_8000_0000_0000_4712)
 OTHER_ROOT = "memory://tables/other"
 
 
-@dataclass
-class Slow(InlineExecutor):
-    """Reads that are answered when a test says so."""
-
-    asked: deque[tuple[Callable[[], Any], Future[Any]]] = field(default_factory=deque)
-
-    def begin(
-        self, root: str, work: Callable[[], T], /, behind: Future[Any] | None = None
-    ) -> Future[T]:
-        """Record a pending read."""
-        answer: Future[T] = Future()
-        self.asked.append((work, answer))
-        return answer
-
-    def answer(self) -> None:
-        """Answer all pending reads."""
-        while self.asked:
-            question, answer = self.asked.popleft()
-            try:
-                answer.set_result(at_once(question).result())
-            except Unavailable as error:
-                answer.set_exception(error)
+@pytest.fixture
+def slow() -> Held:
+    return Held({ROOT, OTHER_ROOT})
 
 
 @pytest.fixture
-def slow() -> Slow:
-    return Slow()
-
-
-@pytest.fixture
-def new_gate(slow: Slow) -> Gate:
+def new_gate(slow: Held) -> Gate:
     return Gate(background=slow)
 
 
@@ -60,7 +31,7 @@ def first_proposals() -> list[Proposal]:
 
 
 @pytest.fixture
-def after_first_proposals(slow: Slow) -> Callable[[Gate], None]:
+def after_first_proposals(slow: Held) -> Callable[[Gate], None]:
     """Let enough time pass for idle tables to be probed."""
 
     def pass_time(gate: Gate) -> None:
@@ -77,18 +48,12 @@ def write_version(gate: Gate, version: int) -> None:
     gate.stores[ROOT].put(in_log(commit_name(version)), to_bytes([info(), add("foreign")]))
 
 
-def test_every_idle_table_is_asked_about_once(gate: Gate, slow: Slow) -> None:
+def test_every_idle_table_is_asked_about_once(gate: Gate, slow: Held) -> None:
     gate.loop.step()
-    assert len(slow.asked) == 2
+    assert [root for root, _, _ in slow.asked] == [ROOT, OTHER_ROOT]
 
 
-def test_a_store_that_takes_its_time_keeps_no_proposal_waiting(gate: Gate, slow: Slow) -> None:
-    [result] = gate.ask(proposal(add("a")))
-    assert result.version == 1
-    assert slow.asked
-
-
-def test_a_version_that_is_there_is_learned_and_told(gate: Gate, slow: Slow) -> None:
+def test_a_version_that_is_there_is_learned_and_told(gate: Gate, slow: Held) -> None:
     write_version(gate, 1)
     slow.answer()
     gate.loop.step()
@@ -97,7 +62,7 @@ def test_a_version_that_is_there_is_learned_and_told(gate: Gate, slow: Slow) -> 
     assert gate.tables()[TABLE].published_through == 1
 
 
-def test_a_table_without_news_was_seen_when_it_was_asked_about(gate: Gate, slow: Slow) -> None:
+def test_a_table_without_news_was_seen_when_it_was_asked_about(gate: Gate, slow: Held) -> None:
     asked_s = gate.clock.boot
     gate.clock.boot += 3.0
     slow.answer()
@@ -105,7 +70,7 @@ def test_a_table_without_news_was_seen_when_it_was_asked_about(gate: Gate, slow:
     assert gate.table_committer().cache.viewed_s == asked_s
 
 
-def test_an_answer_about_a_version_of_ours_says_nothing(gate: Gate, slow: Slow) -> None:
+def test_an_answer_about_a_version_of_ours_says_nothing(gate: Gate, slow: Held) -> None:
     gate.ask(proposal(add("a")))
     seen_s = gate.table_committer().cache.viewed_s
     slow.answer()
@@ -114,12 +79,9 @@ def test_an_answer_about_a_version_of_ours_says_nothing(gate: Gate, slow: Slow) 
     assert [commit.author for commit in gate.commits() if commit.table == TABLE] == ["tidegate"] * 2
 
 
-def test_a_store_that_fails_lets_the_table_rest_and_is_asked_again(gate: Gate, slow: Slow) -> None:
-    def fails() -> None:
-        raise Unavailable("the store does not answer")
-
-    slow.asked = deque((fails, answer) for _, answer in slow.asked)
-    slow.answer()
+def test_a_store_that_fails_lets_the_table_rest_and_is_asked_again(gate: Gate, slow: Held) -> None:
+    for _, _, answer in slow.asked:
+        answer.set_exception(Unavailable("the store does not answer"))
     gate.loop.step()
     assert gate.table_committer().rests_until_s > gate.clock.boot
     [result] = gate.ask(proposal(add("a")))

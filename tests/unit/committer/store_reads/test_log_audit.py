@@ -145,16 +145,6 @@ def test_a_table_at_which_put_follows_on_put_is_audited_all_the_same() -> None:
     assert audited(gate) - before >= 2 * SECTION.audit_versions
 
 
-def test_a_version_on_a_disk_is_audited_likewise(tmp_path: Path) -> None:
-    root = (tmp_path / "t").as_uri()
-    gate = Gate(SECTION, {root: LocalStore(root)})
-    gate.ask(create(table_root=root))
-    gate.ask(proposal(add("a"), table_root=root))
-    (tmp_path / "t" / path_of(1)).write_bytes(to_bytes([info(), add("foreign")]))
-    wait(gate, 60.0)
-    assert gate.tables()[TABLE].status == "halted"
-
-
 def test_the_heir_of_a_halted_table_does_not_take_it_for_sound(gate: Gate) -> None:
     before = overwrite(gate.stores[ROOT], 3)
     wait(gate, 120.0)
@@ -256,40 +246,23 @@ def test_a_store_that_does_not_answer_is_asked_once(held: Held, held_gate: Gate)
     assert len(held.asked) == 1
 
 
-def after_restoring(gate: Gate, held: Held, halt: Callable[[], None], version: int) -> str:
-    """Return the status of a table whose log was repaired during an audit."""
-    held.held.add(ROOT)
-    gate.clock.boot += SECTION.audit_s
-    gate.loop.step()
-    before = overwrite(gate.stores[ROOT], version)
-    halt()
-    held.answer()
-    held.held.clear()
-    gate.stores[ROOT].put(path_of(version), before)
-    gate.stores[ROOT].delete(path_of(6))
-    gate.ask(proposal(kind="reopen", table_root=ROOT))
-    gate.settle()
-    return gate.tables()[TABLE].status
-
-
-def test_what_an_audit_saw_before_a_halt_by_hand_does_not_count_after_it(
-    held: Held, held_gate: Gate
-) -> None:
-    def halt() -> None:
-        held_gate.ask(proposal(kind="halt", reason="it is restored", table_root=ROOT))
-
-    assert after_restoring(held_gate, held, halt, 5) == "open"
-
-
 def test_what_an_audit_saw_before_a_halt_does_not_count_after_it(
     held: Held, held_gate: Gate
 ) -> None:
-    def halt() -> None:
-        unknown = protocol(3, 7, readerFeatures=["later"], writerFeatures=["later"])
-        held_gate.stores[ROOT].put(path_of(6), to_bytes([info(), unknown]))
-        assert rules_of(held_gate.ask(proposal(add("b"), read_version=5))) == ["table_halted"]
-
-    assert after_restoring(held_gate, held, halt, 5) == "open"
+    gate, unknown = held_gate, protocol(3, 7, readerFeatures=["later"], writerFeatures=["later"])
+    held.held.add(ROOT)
+    gate.clock.boot += SECTION.audit_s
+    gate.loop.step()
+    before = overwrite(gate.stores[ROOT], 5)
+    gate.stores[ROOT].put(path_of(6), to_bytes([info(), unknown]))
+    assert rules_of(gate.ask(proposal(add("b"), read_version=5))) == ["table_halted"]
+    held.answer()
+    held.held.clear()
+    gate.stores[ROOT].put(path_of(5), before)
+    gate.stores[ROOT].delete(path_of(6))
+    gate.ask(proposal(kind="reopen", table_root=ROOT))
+    gate.settle()
+    assert gate.tables()[TABLE].status == "open"
 
 
 def test_a_version_that_left_the_window_while_it_was_read_is_compared_with_nothing(

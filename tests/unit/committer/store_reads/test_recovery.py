@@ -236,31 +236,6 @@ def test_a_file_is_asked_when_it_was_written() -> None:
         recovery.written_ms(store, 7)
 
 
-def test_a_change_follows_a_backfill_through_the_whole_gate() -> None:
-    gate = Gate()
-    names = ["domainMetadata", "rowTracking"]
-    gate.ask(
-        creating(protocol(1, 7, writerFeatures=["domainMetadata"]), metadata()),
-        proposal(add("a"), add("b")),
-    )
-    listed = proposal(protocol(1, 7, writerFeatures=names), read_version=1)
-    backfill = proposal(
-        add("a", dataChange=False),
-        add("b", dataChange=False),
-        read_version=2,
-        operation=Operation(name="ROW TRACKING BACKFILL"),
-    )
-    result = [*gate.ask(listed), *gate.ask(backfill)]
-    assert [outcome.status for outcome in result] == ["committed"] * 2
-    [deleted] = gate.ask(proposal(remove("a"), add("c"), read_version=1))
-    assert deleted.version == 4
-    rows = gate.entries()[4]
-    [gone] = [row["remove"] for row in rows if "remove" in row]
-    [come] = [row["add"] for row in rows if "add" in row]
-    assert (gone["baseRowId"], gone["defaultRowCommitVersion"]) == (0, 3)
-    assert (come["baseRowId"], come["defaultRowCommitVersion"]) == (20, 4)
-
-
 def test_row_tracking_goes_once_no_file_carries_row_ids() -> None:
     gate = Gate()
     names = ["appendOnly", "domainMetadata"]
@@ -284,21 +259,6 @@ def test_row_tracking_goes_once_no_file_carries_row_ids() -> None:
     assert rules_of(gate.ask(drop)) == ["committed"]
     rows = gate.entries()[version]
     assert [row["add"].get("baseRowId") for row in rows if "add" in row] == [None]
-
-
-def test_row_tracking_that_goes_on_goes_where_it_has_given_no_row_id() -> None:
-    gate = Gate()
-    names = ["appendOnly", "domainMetadata"]
-    tracks = protocol(1, 7, writerFeatures=[*names, "rowTracking"])
-    gate.ask(creating(tracks, metadata()), proposal(add("a")))
-    operation = Operation(name="DROP FEATURE")
-    left = protocol(1, 7, writerFeatures=names)
-    [result] = gate.ask(proposal(left, read_version=1, operation=operation))
-    assert "1 files carry row ids, 'a' is one" in rejection_of(result).reason
-    [result] = gate.ask(proposal(left, read_version=0, operation=operation))
-    assert result.version is not None
-    [again] = [row["add"] for row in gate.entries()[result.version] if "add" in row]
-    assert (again["path"], again["dataChange"], again.get("baseRowId")) == ("a", False, None)
 
 
 @pytest.mark.parametrize("turns_on", [True, False])
