@@ -166,10 +166,3 @@ def test_what_is_expected_is_said_and_lies_before(txn: dict[str, object]) -> Non
     flaw = getattr(candidate, "flaw", None)
     assert flaw is not None
     assert (flaw.rule, flaw.field.startswith("app_txns.0")) == ("malformed", True)
-
-
-def test_a_field_that_no_release_knows_is_refused_by_name(gate: Gate) -> None:
-    misspelt = proposal(add("a")).model_copy(update={"app_tx": {"app_id": "s", "version": 1}})
-    [outcome] = gate.ask(misspelt)
-    result = rejection_of(outcome)
-    assert (outcome.status, result.rule, result.field) == ("rejected", "not_supported", "app_tx")

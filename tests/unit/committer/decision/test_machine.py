@@ -28,7 +28,7 @@ from tidegate_committer.group_commit.entry_encoding import Attempt, encode
 from tidegate_committer.state.log_entry import entry_of
 from tidegate_committer.state.table_state import TableState
 from tidegate_delta.log.commit import Commit
-from tidegate_messages.proposal import Operation, ReadSet
+from tidegate_messages.proposal import ReadSet
 
 
 def needs(decided: BatchPlan) -> list[str]:
@@ -67,19 +67,6 @@ def test_who_changes_the_isolation_level_is_judged_by_the_one_it_leaves() -> Non
     assert rules(planned(state, proposal(add("b"), read_version=0, reads=reads))) == ["committed"]
 
 
-def test_a_replaced_table_is_not_clustered_even_by_who_only_adds() -> None:
-    features = protocol(1, 7, writerFeatures=["clustering", "domainMetadata"])
-    text = '{"clusteringColumns":[["x"]]}'
-    named = {"domain": "delta.clustering", "configuration": text, "removed": False}
-    clusters = [info("CLUSTER BY"), {"domainMetadata": named}]
-    replaces = Operation(name="REPLACE TABLE AS SELECT")
-    one = proposal(add("a"), read_version=0, reads=ReadSet(), operation=replaces)
-    start = [info(), features, metadata()]
-    state = landed(table(start, clusters), one)
-    assert state.domains["delta.clustering"].removed
-    assert rules(planned(table(start, clusters, clusters), one)) == ["domain_metadata_changed"]
-
-
 def test_an_append_does_not_rule_out_who_read_files_by_their_paths_alone() -> None:
     state = table(creation(), [add("old")], [info(), add("a")])
     assert rules(planned(state, delete("old", read_version=1))) == ["committed"]
@@ -92,14 +79,6 @@ def test_who_follows_the_creation_is_judged_as_all_who_come_later() -> None:
     assert rules(decided) == ["committed", "concurrent_delete_read", "removed_file_not_live"]
     seen = proposal(add("b"), app_txn={"app_id": "app", "version": 3})
     assert rules(planned(state, seen)) == ["app_txn_seen"]
-
-
-def test_the_id_is_found_before_any_conflict() -> None:
-    state = table(creation(), [add("old")])
-    one = delete("old", read_version=1)
-    state = landed(state, one)
-    [verdict] = planned(state, one).verdicts
-    assert (verdict.status, verdict.version, verdict.repeat) == ("committed", 2, True)
 
 
 def test_the_id_is_found_after_the_reason_to_refuse_came() -> None:
@@ -197,18 +176,6 @@ def test_under_other_rules_every_negative_is_written() -> None:
         ]
 
 
-def test_a_member_is_decided_against_the_members_before_it() -> None:
-    state = table(creation(), [add("f1"), add("f2"), add("f3")])
-    first = delete("f1", read_version=1)
-    second = proposal(builders.remove("f2"), read_version=1, reads=ReadSet(files=("f1", "f2")))
-    third = delete("f3", read_version=1)
-    decided = planned(state, first, second, third)
-    assert rules(decided) == ["committed", "concurrent_delete_read", "committed"]
-    rejection = decided.verdicts[1].rejection
-    assert rejection is not None
-    assert rejection.winner_proposal_id == str(first.proposal_id)
-
-
 def test_an_application_that_was_seen_is_not_committed_again() -> None:
     state = landed(table(creation()), batch_of("s", 5, add("a")))
     assert rules(planned(state, batch_of("s", 5, add("b")))) == ["app_txn_seen"]
@@ -234,13 +201,6 @@ def test_a_table_that_forgets_applications_writes_that_refusal_down() -> None:
     made = creation(setTransactionRetentionDuration="interval 1 day")
     state = landed(table(made), batch_of("s", 5, add("a")))
     assert needs(planned(state, batch_of("s", 5, add("b")))) == ["refusal"]
-
-
-def test_a_cancel_finds_what_was_committed() -> None:
-    one = proposal(add("a"))
-    state = landed(table(creation()), one)
-    [verdict] = planned(state, proposal(kind="cancel", cancels=one.proposal_id)).verdicts
-    assert (verdict.status, verdict.version) == ("committed", 1)
 
 
 def test_a_cancel_refuses_what_comes_later() -> None:
@@ -270,13 +230,6 @@ def test_no_more_refusals_means_no_promise() -> None:
     assert needs(decided) == ["nothing"]
 
 
-def test_a_table_begins_once() -> None:
-    empty = TableState(TABLE, ROOT, 1_000)
-    decided = planned(empty, builders.create(), builders.create())
-    assert rules(decided)[0] == "committed"
-    assert rules(planned(table(creation()), builders.create())) == ["table_exists"]
-
-
 def test_nothing_is_promised_where_there_is_no_log() -> None:
     empty = TableState(TABLE, ROOT, 1_000)
     row = metadata()
@@ -296,29 +249,6 @@ def test_the_window_forgets_what_is_old_and_no_more() -> None:
     assert sorted(state.entries) == [4, 5, 6]
     assert {proposal.proposal_id for proposal in proposals[3:]} == set(state.settled)
     assert state.table_definition_at(3).metadata.id == builders.TABLE_ID
-
-
-def test_time_goes_on_though_the_clock_goes_back() -> None:
-    state = table([*creation()], [info(timestamp=NOW_MS + 9_000), add("a")])
-    one = proposal(add("b"), read_version=1)
-    encoded = encode(state, planned(state, one).group, ORIGIN, Attempt(TABLE, NOW_MS))
-    assert encoded.entry.timestamp == NOW_MS + 9_001
-
-
-def test_what_is_wrong_in_itself_is_refused_for_ever_without_an_entry() -> None:
-    state = table(creation())
-    absurd = ReadSet(predicates=({"op": "absurd"},))
-    wrong = (
-        proposal(add("a"), reads=absurd),
-        proposal(add("b"), add("b")),
-        proposal(add("/etc/passwd")),
-        proposal(add("c", size=-1)),
-    )
-    decided = planned(state, *wrong)
-    assert rules(decided) == ["bad_predicate", "duplicate_action", "bad_path", "malformed"]
-    assert [verdict.status for verdict in decided.verdicts] == ["rejected"] * 4
-    assert needs(decided) == ["nothing"] * 4
-    assert decided.group.is_empty
 
 
 def test_what_an_operator_could_allow_is_refused_in_the_log() -> None:

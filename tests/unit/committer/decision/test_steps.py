@@ -44,19 +44,19 @@ def outcomes(gate: Gate, *proposals: Proposal) -> list[tuple[str, int | None]]:
     return [(item.status, item.version) for item in gate.ask(*proposals)]
 
 
-def test_who_deletes_rows_waits_for_a_vector_that_a_member_brought(gate: Gate) -> None:
-    both = revision(), row_delete(rows_of("a", [3]), read_version=1)
-    assert outcomes(gate, *both) == [("committed", 2), ("committed", 3)]
+COMPACTS = compact({"a": 10}, "g", read_version=1)
+DELETES = row_delete(rows_of("a", [3]), read_version=1)
 
 
-def test_who_deletes_rows_waits_for_a_member_that_moves_them(gate: Gate) -> None:
-    both = compact({"a": 10}, "g", read_version=1), row_delete(rows_of("a", [3]), read_version=1)
-    assert outcomes(gate, *both) == [("committed", 2), ("committed", 3)]
-
-
-def test_who_moves_rows_waits_for_a_member_that_deletes_some(gate: Gate) -> None:
-    both = row_delete(rows_of("a", [3]), read_version=1), compact({"a": 10}, "g", read_version=1)
-    assert outcomes(gate, *both) == [("committed", 2), ("committed", 3)]
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(revision(), DELETES), (COMPACTS, DELETES), (DELETES, COMPACTS)],
+    ids=["deletes after a revision", "deletes after a compaction", "compacts after a delete"],
+)
+def test_rows_of_a_file_wait_for_the_entry_of_a_member_that_changes_it(
+    gate: Gate, first: Proposal, second: Proposal
+) -> None:
+    assert outcomes(gate, first, second) == [("committed", 2), ("committed", 3)]
 
 
 def test_who_rewrites_rows_that_a_member_moves_is_told_of_its_version(gate: Gate) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests import builders
 from tests.builders import ROOT, TABLE, Gate, add, create, info, proposal, remove, to_bytes
 from tests.checkpoints import put_classic
+from tests.support.feature_rows import VECTOR
 from tests.support.outcomes import rejection_of, rule_of, rules_of
 from tests.support.tables import creating
 from tests.verbatim_proposals import stage, verbatim
@@ -214,6 +215,7 @@ def test_who_names_his_work_is_known_by_it_when_he_has_the_right_of_way() -> Non
     assert [(item.status, item.version) for item in again] == [("committed", 2), ("committed", 3)]
 
 
+ELSEWHERE = {"storageType": "p", "pathOrInlineDv": "s3://bucket/a.bin"}
 WRONG: dict[str, tuple[str, list[builders.Row]]] = {
     "nothing": ("malformed", []),
     "no action": ("malformed", [{"add": {"path": "a"}}]),
@@ -233,19 +235,7 @@ WRONG: dict[str, tuple[str, list[builders.Row]]] = {
     "a dead file": ("removed_file_not_live", [info(), remove("nowhere")]),
     "a vector it has not": (
         "removed_file_not_live",
-        [
-            info(),
-            remove(
-                "old",
-                deletionVector={
-                    "storageType": "u",
-                    "pathOrInlineDv": "x" * 20,
-                    "offset": 1,
-                    "sizeInBytes": 4,
-                    "cardinality": 1,
-                },
-            ),
-        ],
+        [info(), remove("old", deletionVector=VECTOR)],
     ),
     "a partition it has not": ("partition_values", [info(), add("p=1/a")]),
     "an unknown feature": (
@@ -278,19 +268,7 @@ WRONG: dict[str, tuple[str, list[builders.Row]]] = {
     "a path that is no URI": ("bad_path", [info(), add("a#b")]),
     "a vector elsewhere": (
         "bad_path",
-        [
-            info(),
-            add(
-                "a",
-                deletionVector={
-                    "storageType": "p",
-                    "pathOrInlineDv": "s3://bucket/a.bin",
-                    "offset": 1,
-                    "sizeInBytes": 4,
-                    "cardinality": 1,
-                },
-            ),
-        ],
+        [info(), add("a", deletionVector={**VECTOR, **ELSEWHERE})],
     ),
     "a property of no sense": ("bad_metadata", [info(), builders.metadata(appendOnly="perhaps")]),
 }
