@@ -20,6 +20,7 @@ from tests.builders import (
 )
 from tests.fakes.memory_store import MemoryStore
 from tests.support.decisions import state_of
+from tests.support.feature_rows import WIDE
 from tests.support.other_engines import write
 from tests.support.outcomes import rejection_of, rule_of, rules_of
 from tests.support.tables import creating
@@ -60,10 +61,6 @@ def ask(gate: Gate, *rows: Row, read_version: int = 2) -> Outcome:
     return outcome
 
 
-def test_plain_files_are_appended(gate: Gate) -> None:
-    assert ask(gate, add("c"), read_version=1).version == 3
-
-
 def test_a_file_leaves_with_the_vector_that_it_has(gate: Gate) -> None:
     outcome = ask(gate, remove("b", deletionVector=vector()), add("c"))
     assert outcome.status == "committed"
@@ -91,17 +88,9 @@ def test_a_file_does_not_leave_with_another_vector(gate: Gate, row: Row) -> None
     assert "deletion vector" in rejection_of(outcome).reason
 
 
-def test_a_writer_that_had_not_seen_the_vector_comes_too_late(gate: Gate) -> None:
-    outcome = ask(gate, remove("b"), read_version=1)
-    assert rejection_of(outcome).winner_version == 2
-
-
 def test_a_file_with_a_vector_is_not_added_again_without_it(gate: Gate) -> None:
     for row in (add("b"), add("b", dataChange=False)):
         assert rule_of(ask(gate, row)) == "added_file_live"
-
-
-WIDE = '{"numRecords":10,"tightBounds":false}'
 
 
 def new(**changed: Any) -> Row:
@@ -235,7 +224,7 @@ def test_a_file_with_another_vector_stays_in_its_partition(values: str, rule: st
     gate = Gate()
     gate.ask(creating(FEATURE, metadata(["p"], enableDeletionVectors="true")))
     gate.ask(proposal(add("p=1/a")))
-    stats = '{"numRecords":10,"tightBounds":false}'
+    stats = WIDE
     here = inline(of_rows([1])).model_dump(by_alias=True, exclude_none=True)
     result = {"partitionValues": {"p": values}, "stats": stats, "deletionVector": here}
     one = proposal(remove("p=1/a"), add("p=1/a", **result), read_version=1)
@@ -249,7 +238,7 @@ def test_a_removal_that_leaves_out_null_values_is_of_the_same_partition() -> Non
     values = {"p": "1", "q": None}
     gate.ask(proposal(add("a", partitionValues=values)))
     here = inline(of_rows([1])).model_dump(by_alias=True, exclude_none=True)
-    stats = '{"numRecords":10,"tightBounds":false}'
+    stats = WIDE
     gone = remove("a", partitionValues={"p": "1"})
     back = add("a", partitionValues=values, stats=stats, deletionVector=here)
     assert rules_of(gate.ask(proposal(gone, back, read_version=1))) == ["committed"]

@@ -1,6 +1,5 @@
 """Deletes and updates of rows of one file: all commit where the rows differ, none is lost."""
 
-from itertools import permutations
 from typing import Any
 from uuid import UUID
 
@@ -31,7 +30,7 @@ from tidegate_delta.deletion_vectors.descriptors import in_file, inline
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_delta.log.actions import DeletionVector
 from tidegate_delta.log.file_names import Version, commit_name, in_log
-from tidegate_messages.proposal import Operation, Predicate, Proposal, ReadSet
+from tidegate_messages.proposal import Operation, Proposal, ReadSet
 from tidegate_runtime.storage.log_store import Put, Turn, at_once
 from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward
 from tidegate_runtime.table_io.deletion_vector_reader import read_vector
@@ -65,15 +64,6 @@ def test_deletes_of_different_rows_share_one_entry_and_one_vector(gate: Gate) ->
     assert result[0].assigned["deletion_vectors"] == {"a": vector(0, 1, 2, 3, 4)}
 
 
-@pytest.mark.parametrize("order", list(permutations([(1, 2), (3,), (7, 9)])))
-def test_deletes_of_different_rows_commit_in_any_order(order: tuple[tuple[int, ...], ...]) -> None:
-    gate = begun()
-    for rows in order:
-        assert asked(gate, rows_of("a", rows)) == "committed"
-    assert gone(gate, "a") == [1, 2, 3, 7, 9]
-    assert len(gate.entries()) == 5
-
-
 def test_rows_that_another_engine_deleted_are_kept(gate: Gate) -> None:
     write(gate, 2, remove("a"), add("a", deletionVector=vector(1)))
     assert asked(gate, rows_of("a", [2])) == "committed"
@@ -85,14 +75,6 @@ def test_rows_that_another_engine_deleted_are_kept(gate: Gate) -> None:
 def test_what_is_known_of_a_file_is_forgotten_when_others_revise_it(gate: Gate) -> None:
     assert asked(gate, rows_of("a", [0])) == "committed"
     write(gate, 3, remove("a", deletionVector=vector(0)), add("a", deletionVector=vector(0, 1)))
-    assert asked(gate, rows_of("a", [2])) == "committed"
-    assert gone(gate, "a") == [0, 1, 2]
-
-
-def test_what_is_known_of_a_file_is_forgotten_when_its_table_is_read_anew(gate: Gate) -> None:
-    assert asked(gate, rows_of("a", [0])) == "committed"
-    write(gate, 3, remove("a", deletionVector=vector(0)), add("a", deletionVector=vector(0, 1)))
-    gate.clock.boot += 2 * gate.settings.view_age_max_s
     assert asked(gate, rows_of("a", [2])) == "committed"
     assert gone(gate, "a") == [0, 1, 2]
 
@@ -256,42 +238,6 @@ def test_a_file_whose_last_row_goes_leaves(gate: Gate) -> None:
     assert asked(gate, rows_of("a", [1]), **NOTHING_READ) == "concurrent_row_delete"
 
 
-def test_rewriting_a_file_conflicts_with_deleting_rows_of_it(gate: Gate) -> None:
-    reads = ReadSet(files=("a",))
-    rewrite = proposal(remove("a"), add("a2"), read_version=1, reads=reads)
-    assert asked(gate, rows_of("a", [1])) == "committed"
-    assert rules_of(gate.ask(rewrite)) == ["concurrent_delete_read"]
-    both = gate.ask(
-        row_delete(rows_of("b", [1]), read_version=1),
-        proposal(remove("b"), add("b2"), read_version=1, **NOTHING_READ),
-    )
-    assert rules_of(both) == ["committed", "concurrent_delete_delete"]
-
-
-def test_images_of_updated_rows_are_appends_for_others(gate: Gate) -> None:
-    stats = '{"numRecords":1,"minValues":{"x":50},"maxValues":{"x":50},"nullCount":{"x":0}}'
-    update = proposal(
-        add("image", stats=stats),
-        read_version=1,
-        reads=ReadSet(files=("a",), delete_insensitive=True),
-        dv_intents=(rows_of("a", [1], op="update"),),
-        operation=Operation(name="UPDATE"),
-    )
-
-    def deleting(value: int, row: int) -> Any:
-        where: Predicate = {"op": "=", "column": ["x"], "value": value, "type": "long"}
-        reads = ReadSet(files=("a",), predicates=(where,), delete_insensitive=True)
-        return row_delete(rows_of("a", [row]), read_version=1, reads=reads)
-
-    result = gate.ask(update, deleting(50, 2), deleting(51, 3))
-    assert rules_of(result) == ["committed", "concurrent_append", "committed"]
-    assert rules_of(gate.ask(deleting(50, 4), deleting(51, 5))) == [
-        "concurrent_append",
-        "committed",
-    ]
-    assert gone(gate, "a") == [1, 3, 5]
-
-
 @pytest.mark.parametrize(
     ("intent", "read_version", "rule"),
     [
@@ -345,17 +291,6 @@ def test_no_rows_are_deleted_from_a_table_that_is_not_there() -> None:
     rows = (FEATURE, metadata(**ON))
     one = proposal(*rows, read_version=-1, reads=reads, dv_intents=(rows_of("a", [1]),))
     assert rules_of(gate.ask(one)) == ["file_not_live"]
-
-
-def test_a_proposal_sent_again_is_committed_once(gate: Gate) -> None:
-    one = row_delete(rows_of("a", [1]), read_version=1)
-    first, again = gate.ask(one, one)
-    assert (first.repeat, again.repeat) == (False, True)
-    assert again.version == first.version == 2
-    gate.restart()
-    [late] = gate.ask(one)
-    assert (late.status, late.version, late.repeat) == ("committed", 2, True)
-    assert len(gate.entries()) == 3
 
 
 def test_whoever_begins_anew_goes_on_with_the_same_vectors(gate: Gate) -> None:

@@ -22,9 +22,8 @@ from tests.support.other_engines import write
 from tests.support.outcomes import rejection_of, rules_of
 from tests.support.row_deletes import IN_THE_LOG, begun, gone, opening, vector
 from tests.support.tables import creating
-from tidegate_committer.intake.row_intents import SOURCES_MAX, Relocation, moved_rows
+from tidegate_committer.intake.row_intents import SOURCES_MAX
 from tidegate_committer.state.table_state import bounded
-from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_delta.log.actions import DeletionVector
 from tidegate_messages.proposal import Operation, Proposal, ReadSet
 
@@ -67,40 +66,6 @@ def test_a_delete_finds_its_rows_where_a_compaction_moved_them(gate: Gate) -> No
     assert result[1].assigned["deletion_vectors"] == {"g": vector(1, 10, 19)}
     [removed] = last(gate, "remove")
     assert (removed["path"], removed["dataChange"]) == ("g", True)
-
-
-def test_a_delete_finds_rows_that_moved_beside_others_that_stayed(gate: Gate) -> None:
-    result = gate.ask(
-        compact({"a": 10}, "g", read_version=1),
-        row_delete(rows_of("a", [1]), rows_of("b", [2]), read_version=1),
-    )
-    assert rules_of(result) == ["committed", "committed"]
-    assert (gone(gate, "g"), gone(gate, "b")) == ([1], [2])
-
-
-def test_an_update_loses_to_a_delete_of_the_same_group_wherever_their_rows_moved(
-    gate: Gate,
-) -> None:
-    gate.ask(compact(AB, "g", read_version=1))
-    update = row_delete(
-        rows_of("a", [1, 4], op="update"), read_version=1, operation=Operation(name="UPDATE")
-    )
-    update = update.model_copy(update={"actions": (add("image"),)})
-    result = gate.ask(row_delete(rows_of("a", [0, 1]), read_version=1), update)
-    assert rules_of(result) == ["committed", "concurrent_row_delete"]
-    assert files(gate) == {"g", "wide"}
-
-
-def test_rows_that_were_deleted_when_a_compaction_read_are_counted_out(gate: Gate) -> None:
-    gate.ask(row_delete(rows_of("a", [0, 5]), read_version=1))
-    result = gate.ask(
-        compact({"a": 8, "b": 10}, "g", read_version=2, vectors={"a": vector(0, 5)}),
-        row_delete(rows_of("a", [4, 5, 6]), read_version=1),
-        row_delete(rows_of("b", [3]), read_version=1),
-    )
-    assert rules_of(result) == ["committed"] * 3
-    assert gone(gate, "g") == [3, 4, 11]
-    assert result[1].assigned["rows_deleted"] == 2
 
 
 def test_a_compaction_brings_a_vector_for_rows_deleted_meanwhile(gate: Gate) -> None:
@@ -147,19 +112,6 @@ def test_rows_that_came_back_stop_a_compaction_of_their_file(gate: Gate) -> None
     assert rules_of(gate.ask(one)) == ["concurrent_delete_delete"]
 
 
-def test_a_late_delete_finds_rows_by_what_the_compaction_read_not_by_what_it_removed(
-    gate: Gate,
-) -> None:
-    result = gate.ask(
-        row_delete(rows_of("a", [0]), read_version=1),
-        compact(AB, "g", read_version=1),
-        row_delete(rows_of("a", [0, 1]), rows_of("b", [0]), read_version=1),
-    )
-    assert rules_of(result) == ["committed"] * 3
-    assert gone(gate, "g") == [0, 1, 10]
-    assert result[2].assigned["rows_deleted"] == 2
-
-
 def test_rows_are_followed_through_several_compactions(gate: Gate) -> None:
     gate.ask(proposal(add("c"), read_version=1))
     gate.ask(compact(AB, "g", read_version=2))
@@ -168,25 +120,6 @@ def test_rows_are_followed_through_several_compactions(gate: Gate) -> None:
     result = gate.ask(row_delete(rows_of("a", [1, 2]), rows_of("b", [9]), read_version=1))
     assert rules_of(result) == ["committed"]
     assert gone(gate, "h") == [10, 27]
-
-
-def test_an_update_follows_too_and_never_meets_a_row_that_is_gone(gate: Gate) -> None:
-    gate.ask(compact(AB, "g", read_version=1))
-    reads = ReadSet(files=("a",), delete_insensitive=True)
-    result = [
-        gate.ask(
-            proposal(
-                add(f"image-{row}-{number}"),
-                read_version=1,
-                reads=reads,
-                operation=Operation(name="UPDATE"),
-                dv_intents=(rows_of("a", [row], op="update"),),
-            )
-        )[0]
-        for number, row in enumerate((3, 4, 3))
-    ]
-    assert rules_of(result) == ["committed", "committed", "concurrent_row_delete"]
-    assert gone(gate, "g") == [3, 4]
 
 
 def test_what_was_read_is_minded_where_it_moved(gate: Gate) -> None:
@@ -234,14 +167,6 @@ def test_without_a_mapping_the_two_are_a_conflict_as_ever(gate: Gate) -> None:
 def test_two_compactions_of_one_file_are_a_conflict(gate: Gate) -> None:
     result = gate.ask(compact(AB, "g", read_version=1), compact(AB, "h", read_version=1))
     assert rules_of(result) == ["committed", "concurrent_delete_delete"]
-
-
-def test_rows_that_came_back_are_a_conflict_for_a_compaction(gate: Gate) -> None:
-    gate.ask(row_delete(rows_of("a", [0, 1]), read_version=1))
-    back = {"path": "a", "dataChange": True, "deletionVector": vector(0, 1)}
-    write(gate, 3, {"remove": back}, add("a", deletionVector=vector(1)))
-    late = compact({"a": 8}, "g", read_version=2, vectors={"a": vector(0, 1)})
-    assert rules_of(gate.ask(late)) == ["concurrent_delete_read"]
 
 
 def test_what_a_delete_says_of_a_file_that_moved_is_checked(gate: Gate) -> None:
@@ -353,9 +278,3 @@ def test_moves_are_kept_up_to_a_bound(gate: Gate, monkeypatch: pytest.MonkeyPatc
     assert bounded(state) is state
     late = row_delete(rows_of("a", [1]), read_version=1)
     assert rules_of(gate.ask(late)) == ["concurrent_delete_read"]
-
-
-def test_rows_move_by_how_many_before_them_were_gone() -> None:
-    base = of_rows([0, 3, 4])
-    move = Relocation("g", 100, 7, 50, None, None)
-    assert list(moved_rows(of_rows([1, 2, 3, 5, 9]), move, base)) == [100, 101, 102, 106]
