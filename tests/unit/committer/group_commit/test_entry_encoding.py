@@ -6,15 +6,13 @@ from typing import Any
 import pytest
 
 from tests import builders
-from tests.builders import NOW_MS, TABLE, Gate, add, creation, proposal, remove
+from tests.builders import NOW_MS, TABLE, Gate, add, creation, proposal
 from tests.support.decisions import ORIGIN, planned, table
 from tests.support.tables import creating
 from tidegate_committer.conflicts.conflict_rules import RULES_VERSION
 from tidegate_committer.decision.machine import DecisionTerms
 from tidegate_committer.group_commit.entry_encoding import Attempt, EncodedEntry, encode
-from tidegate_committer.state.log_entry import entry_of
 from tidegate_committer.state.table_state import TableState
-from tidegate_delta.log.commit import Commit, sha256
 from tidegate_messages.proposal import Operation, Proposal
 
 
@@ -30,25 +28,6 @@ def rows(one: EncodedEntry) -> list[dict[str, Any]]:
 def info(one: EncodedEntry) -> dict[str, Any]:
     first: dict[str, Any] = rows(one)[0]["commitInfo"]
     return first
-
-
-def test_what_we_remember_of_our_entry_is_what_others_read_from_it() -> None:
-    names = ["domainMetadata"]
-    state = table(
-        [builders.protocol(1, 7, writerFeatures=names), builders.metadata()], [add("old")]
-    )
-    domain = {"domainMetadata": {"domain": "d", "configuration": "x", "removed": False}}
-    one = encoded(
-        state,
-        proposal(add("a"), domain, read_version=1, app_txn={"app_id": "s", "version": 1}),
-        proposal(add("b"), read_version=1),
-        builders.late(add("c"), read_version=1),
-    )
-    commit = Commit.decode(2, one.content)
-    assert one.entry == entry_of(commit, sha256(one.content), len(one.content))
-    change = encoded(state, proposal(remove("old"), add("new"), read_version=1))
-    commit = Commit.decode(2, change.content)
-    assert change.entry == entry_of(commit, sha256(change.content), len(change.content))
 
 
 def test_creation_puts_commit_info_first_then_protocol_and_metadata() -> None:

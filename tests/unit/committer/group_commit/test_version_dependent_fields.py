@@ -49,24 +49,6 @@ def test_a_mark_that_is_taken_back_while_ids_are_given_holds_on(told: str) -> No
     assert ids(rows) == [("c", 20, 3)]
 
 
-def test_ids_that_belong_to_moved_rows_stay() -> None:
-    state, _ = written(table([info(), *ROWS]), proposal(add("a")))
-    moved = add("b", dataChange=False, baseRowId=0, defaultRowCommitVersion=1, tags={"t": "1"})
-    state, rows = written(
-        state, named("OPTIMIZE", remove("a", dataChange=False), moved, read_version=1)
-    )
-    assert ids(rows) == [("b", 0, 1)]
-    assert bodies(rows, "add")[0]["tags"] == {"t": "1"}
-    assert marks(rows) == []
-
-
-def test_guessed_ids_and_versions_are_given_anew() -> None:
-    state, _ = written(table([info(), *ROWS]), proposal(add("a")))
-    guess = add("b", baseRowId=77, defaultRowCommitVersion=1)
-    _, rows = written(state, proposal(guess))
-    assert ids(rows) == [("b", 10, 2)]
-
-
 def test_an_id_that_is_brought_without_a_commit_version_stands_in_the_log_once() -> None:
     state, _ = written(table([info(), *ROWS]), proposal(add("a")))
     moved = add("b", dataChange=False, baseRowId=0)
@@ -75,20 +57,6 @@ def test_an_id_that_is_brought_without_a_commit_version_stands_in_the_log_once()
     content = encode(state, decided.group, ORIGIN, Attempt(ORIGIN.epoch, NOW_MS)).content
     assert content.count(b'"baseRowId":0') == 1
     assert content.count(b'"defaultRowCommitVersion":2') == 1
-
-
-def test_a_commit_version_that_is_brought_without_an_id_stays() -> None:
-    state, _ = written(table([info(), *ROWS]), proposal(add("a")))
-    moved = add("b", dataChange=False, defaultRowCommitVersion=1)
-    one = proposal(remove("a", dataChange=False), moved, read_version=1)
-    _, rows = written(state, one)
-    assert ids(rows) == [("b", 10, 1)]
-
-
-def test_an_entry_that_gives_no_ids_leaves_the_mark_alone() -> None:
-    state, _ = written(table([info(), *ROWS]), proposal(add("a")))
-    _, rows = written(state, proposal(remove("a"), read_version=1))
-    assert bodies(rows, "domainMetadata") == []
 
 
 def test_no_ids_while_row_tracking_is_suspended() -> None:
