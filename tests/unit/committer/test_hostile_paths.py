@@ -8,6 +8,7 @@ import pytest
 
 from tests import builders
 from tests.builders import Gate, Row, add, info, metadata, proposal, protocol, remove, rows_of
+from tests.support.feature_rows import WIDE
 from tests.support.outcomes import rejection_of, rule_of, rules_of
 from tests.support.tables import creating
 from tests.unit.committer.hostile_paths import CONTROLS, PATHS, SLASHES, STAYS, UPS
@@ -27,7 +28,6 @@ TABLE = (
     protocol(3, 7, readerFeatures=NAMES, writerFeatures=NAMES),
     metadata(enableDeletionVectors="true"),
 )
-WIDE = '{"numRecords":10,"tightBounds":false}'
 WALKS = 20_000
 PIECES = (*UPS, *SLASHES, *STAYS, "a", "p=1", "%25", "%32%65", "é", "x.parquet", " ", ":", "file:")
 

@@ -7,14 +7,10 @@ from uuid import UUID
 import pytest
 
 from tests.builders import (
-    ROOT,
-    TABLE,
     Gate,
     add,
     create,
-    creation,
     proposal,
-    table_in_memory,
     value_of,
 )
 from tidegate_messages.codec import Headers, headers
@@ -51,19 +47,6 @@ def told(outcome: Outcome) -> tuple[str, str]:
     return outcome.status, outcome.rejection.rule if outcome.rejection else ""
 
 
-@pytest.mark.parametrize(
-    ("rule", "fields"),
-    [("malformed", BAD_ACTION), ("malformed", BAD_TYPE), ("not_supported", UNKNOWN)],
-)
-def test_a_malformed_commit_to_a_registered_table_is_rejected_for_ever(
-    gate: Gate, rule: str, fields: dict[str, Any]
-) -> None:
-    value = wrong(proposal(add("a")), **fields)
-    assert ask(gate, value) == [("rejected", rule)]
-    assert ask(gate, value) == [("rejected", rule)]
-    assert len(gate.entries()) == 1, "the bytes imply it"
-
-
 @pytest.mark.parametrize("missing", ["proposal_id", "table", "read_version"])
 def test_without_a_readable_identity_a_record_is_denied_by_its_headers(
     gate: Gate, missing: str
@@ -72,12 +55,6 @@ def test_without_a_readable_identity_a_record_is_denied_by_its_headers(
     value = wrong(one, **{missing: "x"})
     assert ask(gate, value, headers(one)) == [("denied", "malformed")]
     assert len(gate.letters()) == len(gate.entries()) == 1
-
-
-def test_a_record_that_is_no_json_is_denied_or_only_set_aside(gate: Gate) -> None:
-    assert ask(gate, b"{", headers(proposal())) == [("denied", "malformed")]
-    assert ask(gate, b"{") == []
-    assert len(gate.letters()) == 2
 
 
 @pytest.mark.parametrize(("kind", "fields"), REQUESTS, ids=[kind for kind, _ in REQUESTS])
@@ -112,13 +89,6 @@ def test_a_malformed_commit_to_an_unknown_table_is_denied(gate: Gate) -> None:
     one = proposal(add("a"), table=UUID(int=3))
     assert ask(gate, wrong(one, **BAD_TYPE)) == [("denied", "malformed")]
     assert ask(gate, wrong(one, **BAD_ACTION)) == [("denied", "unknown_table")]
-
-
-def test_a_creation_where_version_0_is_in_the_log_is_rejected(gate: Gate) -> None:
-    assert ask(gate, value_of(create())) == [("rejected", "table_exists")]
-    result = Gate(stores={ROOT: table_in_memory(creation())})
-    assert ask(result, value_of(create())) == [("rejected", "table_exists")]
-    assert TABLE not in result.tables()
 
 
 def test_a_creation_at_the_root_of_another_tables_registration_is_denied(gate: Gate) -> None:

@@ -1,9 +1,12 @@
 """An older committer beside or after a newer one: it preserves the fields that it does not know."""
 
 import json
+from collections.abc import Callable
 from uuid import UUID
 
-from tests.builders import ROOT, TABLE, Gate, add, create, proposal, to_bytes
+import pytest
+
+from tests.builders import ROOT, TABLE, Gate, Row, add, create, proposal, to_bytes
 from tests.support.outcomes import rules_of
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_messages.codec import encode, headers
@@ -25,34 +28,29 @@ def test_what_a_newer_release_says_of_a_table_stays_in_the_registry() -> None:
     assert (result.published_through, result.model_extra) == (1, {"from_a_newer_release": {"a": 1}})
 
 
-def test_what_a_newer_release_committed_is_not_committed_again() -> None:
+def with_unknown_fields(provenance: Row) -> None:
+    provenance["from_a_newer_release"] = ["x"]
+    provenance["accepted"][0]["and_this"] = {"y": None}
+    Provenance.model_validate(provenance)
+
+
+def with_other_types(provenance: Row) -> None:
+    provenance["rules"], provenance["accepted"][0]["metrics"] = "12.1", ["files: 1"]
+
+
+@pytest.mark.parametrize("changed", [with_unknown_fields, with_other_types])
+def test_what_another_release_committed_is_not_committed_again(
+    changed: Callable[[Row], None],
+) -> None:
     gate = Gate()
     one = proposal(add("a"), read_version=0)
     assert [outcome.version for outcome in gate.ask(create(), one)] == [0, 1]
     rows = gate.entries()[1]
-    result = rows[0]["commitInfo"]["tidegate"]
-    result["from_a_newer_release"], result["accepted"][0]["and_this"] = ["x"], {"y": None}
-    assert Provenance.model_validate(result).accepted[0].id == one.proposal_id
-    path = in_log(commit_name(1))
-    gate.stores[ROOT].put(path, to_bytes(rows))
-    heir = Gate(stores=gate.stores)
-    heir.ask(proposal(kind="register", table=TABLE, table_root=ROOT, proposal_id=UUID(int=9)))
-    [again] = heir.ask(one)
-    assert (again.status, again.version, again.repeat) == ("committed", 1, True)
-    assert len(heir.entries()) == 2
-    assert json.loads(json.dumps(heir.entries()[1])) == rows
-
-
-def test_what_another_release_tells_otherwise_is_not_committed_again_either() -> None:
-    gate = Gate()
-    one = proposal(add("a"), read_version=0)
-    gate.ask(create(), one)
-    rows = gate.entries()[1]
-    result = rows[0]["commitInfo"]["tidegate"]
-    result["rules"], result["accepted"][0]["metrics"] = "12.1", ["files: 1"]
+    changed(rows[0]["commitInfo"]["tidegate"])
     gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes(rows))
     heir = Gate(stores=gate.stores)
     heir.ask(proposal(kind="register", table=TABLE, table_root=ROOT, proposal_id=UUID(int=9)))
     [again] = heir.ask(one)
     assert (again.status, again.version, again.repeat) == ("committed", 1, True)
     assert len(heir.entries()) == 2
+    assert json.loads(json.dumps(heir.entries()[1])) == rows
