@@ -90,6 +90,18 @@ def test_who_removes_from_a_table_of_appends_hears_of_that_first() -> None:
     assert said(state, proposal(remove("old"), read_version=0)) == "append_only"
 
 
+def test_files_are_counted_where_rows_are_tracked() -> None:
+    state = table([info(), listed(*TRACKED), metadata()])
+    assert said(state, proposal(add("a", stats=None))) == "row_ids_without_statistics"
+    guess = add("a", stats=None, baseRowId=5)
+    assert said(state, proposal(guess)) == "row_ids_without_statistics"
+    suspended = table([info(), listed(*TRACKED), metadata(rowTrackingSuspended="true")])
+    assert said(suspended, proposal(add("a", stats=None))) == "committed"
+    moved = landed(state, proposal(add("a")))
+    repeat = add("a", stats=None, baseRowId=3, dataChange=False)
+    assert said(moved, proposal(repeat, read_version=1)) == "committed"
+
+
 def test_row_ids_stay_numbers_of_64_bits() -> None:
     def counted(path: str, rows: int) -> Row:
         return add(path, stats=json.dumps({"numRecords": rows}))
