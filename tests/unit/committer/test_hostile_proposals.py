@@ -241,7 +241,7 @@ def first_proposals() -> list[Proposal]:
     return [builders.create(), proposal(add("old"))]
 
 
-def told(gate: Gate, one: Proposal | bytes) -> tuple[str, str]:
+def answer_to(gate: Gate, one: Proposal | bytes) -> tuple[str, str]:
     """Return the outcome's status and rule, after checking that the service goes on."""
     before = len(gate.entries())
     outcome = gate.ask(one)[-1]
@@ -261,20 +261,20 @@ def test_who_proposes_wrong_metadata_is_not_told_to_restore_a_table(gate: Gate, 
 
 @pytest.mark.parametrize(("rule", "row"), MALFORMED_ACTIONS)
 def test_a_wrong_action_is_refused(gate: Gate, rule: str, row: Row) -> None:
-    assert told(gate, proposal(row, read_version=1)) == ("rejected", rule)
+    assert answer_to(gate, proposal(row, read_version=1)) == ("rejected", rule)
 
 
 @pytest.mark.parametrize(("rule", "rows"), PAIRS)
 def test_actions_that_do_not_go_together_are_refused(
     gate: Gate, rule: str, rows: tuple[Row, Row]
 ) -> None:
-    assert told(gate, proposal(*rows, read_version=1)) == ("rejected", rule)
+    assert answer_to(gate, proposal(*rows, read_version=1)) == ("rejected", rule)
 
 
 @pytest.mark.parametrize(("rule", "fields"), FIELDS)
 def test_a_wrong_field_is_refused(gate: Gate, rule: str, fields: dict[str, Any]) -> None:
     one = proposal(add("a"), **fields)
-    assert told(gate, one) == ("rejected", rule)
+    assert answer_to(gate, one) == ("rejected", rule)
 
 
 @pytest.mark.parametrize(("rule", "value"), UNREADABLE)
@@ -317,7 +317,7 @@ def test_a_malformed_record_with_a_readable_identity_is_refused_for_ever(
     gate: Gate, fields: dict[str, Any]
 ) -> None:
     value = body_of(proposal(add("a")), **fields)
-    assert told(gate, value) == ("rejected", "malformed")
+    assert answer_to(gate, value) == ("rejected", "malformed")
     before = len(gate.entries())
     assert gate.ask(value)[-1].status == "rejected", "the same bytes, by the same rule"
     assert len(gate.entries()) == before
@@ -340,7 +340,7 @@ def test_without_a_readable_position_it_is_set_aside_and_denied(
     gate: Gate, fields: dict[str, Any]
 ) -> None:
     one = proposal(add("a"))
-    assert told(gate, body_of(one, **fields))[0] == "denied"
+    assert answer_to(gate, body_of(one, **fields))[0] == "denied"
     assert gate.letters()
 
 
@@ -358,7 +358,7 @@ def test_without_a_readable_position_it_is_set_aside_and_denied(
 def test_ready_bytes_lie_where_they_are_staged_and_nowhere_else(gate: Gate, path: str) -> None:
     claim = {"path": path, "size": 1, "sha256": "0" * 64}
     one = proposal(kind="verbatim", exact_version=5, claim_check=claim)
-    assert told(gate, one) == ("denied", "claim_check")
+    assert answer_to(gate, one) == ("denied", "claim_check")
 
 
 def test_too_many_actions_are_refused() -> None:
@@ -370,18 +370,18 @@ def test_too_many_actions_are_refused() -> None:
 
 
 def test_another_tables_id_is_denied(gate: Gate) -> None:
-    assert told(gate, proposal(add("a"), table=UUID(int=77))) == ("denied", "unknown_table")
+    assert answer_to(gate, proposal(add("a"), table=UUID(int=77))) == ("denied", "unknown_table")
 
 
 def test_the_same_id_with_other_bytes_is_denied(gate: Gate) -> None:
     one = proposal(add("a"))
     assert gate.ask(one)[-1].status == "committed"
-    assert told(gate, one.model_copy(update={"user_metadata": "x"})) == ("denied", "id_reused")
+    assert answer_to(gate, one.model_copy(update={"user_metadata": "x"})) == ("denied", "id_reused")
     assert gate.ask(one)[-1].repeat
 
 
 def test_a_version_that_was_never_read_is_denied(gate: Gate) -> None:
-    assert told(gate, proposal(add("a"), read_version=99)) == ("denied", "read_version_ahead")
+    assert answer_to(gate, proposal(add("a"), read_version=99)) == ("denied", "read_version_ahead")
 
 
 def claiming(content: bytes, **fields: Any) -> Proposal:
@@ -412,11 +412,11 @@ def test_a_claim_check_is_not_taken_at_its_word(
 ) -> None:
     one = claiming(content, **fields)
     gate.stores[builders.ROOT].put(f"_tidegate/proposals/{one.proposal_id}.ndjson", content)
-    assert told(gate, one) == ("rejected", rule)
+    assert answer_to(gate, one) == ("rejected", rule)
 
 
 def test_a_missing_claim_is_refused(gate: Gate) -> None:
-    assert told(gate, claiming(b"{}")) == ("rejected", "claim_check")
+    assert answer_to(gate, claiming(b"{}")) == ("rejected", "claim_check")
 
 
 @pytest.mark.parametrize(
@@ -441,7 +441,7 @@ def test_a_table_is_not_created_just_anywhere(
     gate: Gate, rule: str, fields: dict[str, Any]
 ) -> None:
     one = builders.create(table=UUID(int=99), **fields)
-    assert told(gate, one)[1] == rule
+    assert answer_to(gate, one)[1] == rule
     assert UUID(int=99) not in gate.tables()
 
 

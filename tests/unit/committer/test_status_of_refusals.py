@@ -40,10 +40,10 @@ def ask(gate: Gate, value: bytes, headers: Headers = ()) -> list[tuple[str, str]
     before = len(gate.outcomes())
     gate.send(value, headers=headers)
     gate.settle()
-    return [told(outcome) for outcome in gate.outcomes()[before:]]
+    return [answer(outcome) for outcome in gate.outcomes()[before:]]
 
 
-def told(outcome: Outcome) -> tuple[str, str]:
+def answer(outcome: Outcome) -> tuple[str, str]:
     return outcome.status, outcome.rejection.rule if outcome.rejection else ""
 
 

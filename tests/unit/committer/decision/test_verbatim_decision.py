@@ -23,7 +23,7 @@ from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward
 from tidegate_runtime.table_io.open_table import open_snapshot
 
 
-def told(gate: Gate, one: Proposal) -> tuple[str, str]:
+def answer(gate: Gate, one: Proposal) -> tuple[str, str]:
     outcome = gate.ask(one)[-1]
     return outcome.status, rule_of(outcome)
 
@@ -89,12 +89,12 @@ def test_a_refusal_writes_nothing_and_is_told_again_after_a_crash(gate: Gate) ->
     gate.ask(proposal(add("b")))
     gate.ask(late)
     gate.restart()
-    assert told(gate, late) == ("rejected", "version_taken")
+    assert answer(gate, late) == ("rejected", "version_taken")
     assert len(gate.entries()) == 2
 
 
 def test_a_gap_is_denied_once_the_log_was_asked_again(gate: Gate) -> None:
-    assert told(gate, verbatim(gate, 2, info(txnId="w"), add("a"))) == ("denied", "version_ahead")
+    assert answer(gate, verbatim(gate, 2, info(txnId="w"), add("a"))) == ("denied", "version_ahead")
 
 
 def test_a_version_that_another_engine_has_made_room_for_is_no_gap(gate: Gate) -> None:
@@ -106,17 +106,17 @@ def test_a_version_that_another_engine_has_made_room_for_is_no_gap(gate: Gate) -
 def test_a_staged_file_that_is_not_there_is_never_called_a_taken_version(gate: Gate) -> None:
     one = verbatim(gate, 1, info(txnId="w"), add("a"))
     gate.stores[ROOT].delete(staged_at(one))
-    assert told(gate, one) == ("denied", "staged_file")
+    assert answer(gate, one) == ("denied", "staged_file")
     gate.ask(proposal(add("b")))
-    assert told(gate, one) == ("denied", "staged_file")
+    assert answer(gate, one) == ("denied", "staged_file")
 
 
 def test_a_staged_file_with_other_bytes_is_denied(gate: Gate) -> None:
     one = verbatim(gate, 1, info(txnId="w"), add("a"))
     gate.stores[ROOT].put(staged_at(one), to_bytes([info(), add("z")]))
-    assert told(gate, one) == ("denied", "staged_file")
+    assert answer(gate, one) == ("denied", "staged_file")
     gate.stores[ROOT].put(staged_at(one), to_bytes([info(txnId="w"), add("z")]))
-    assert told(gate, one) == ("denied", "staged_file"), "as many, too"
+    assert answer(gate, one) == ("denied", "staged_file"), "as many, too"
     assert bytes_of(gate, 1) is None
 
 
@@ -126,12 +126,12 @@ def test_who_names_the_work_needs_no_staged_file_to_hear_that_the_version_is_tak
     one = verbatim(gate, 1, info(txnId="w"), add("a"), txn_id="w")
     gate.stores[ROOT].delete(staged_at(one))
     gate.ask(proposal(add("b")))
-    assert told(gate, one) == ("rejected", "version_taken")
+    assert answer(gate, one) == ("rejected", "version_taken")
 
 
 def test_work_without_a_name_is_not_taken_for_another_one_without(gate: Gate) -> None:
     gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("theirs")]))
-    assert told(gate, verbatim(gate, 1, info(), add("a"))) == ("rejected", "version_taken")
+    assert answer(gate, verbatim(gate, 1, info(), add("a"))) == ("rejected", "version_taken")
 
 
 @pytest.mark.parametrize("txn_id", [None, "w"])
@@ -209,7 +209,7 @@ def test_who_names_his_work_is_known_by_it_when_he_has_the_right_of_way() -> Non
     gate = Gate(CommitterSection(roots=("memory://tables",), external_grace_ms=60_000))
     gate.ask(create(), proposal(add("a")))
     late = verbatim(gate, 1, info(txnId="w"), add("z"), txn_id="w")
-    assert told(gate, late) == ("rejected", "version_taken")
+    assert answer(gate, late) == ("rejected", "version_taken")
     assert gate.ask(proposal(add("b"))) == [], "he is waited for"
     again = gate.ask(verbatim(gate, 2, info(txnId="w"), add("z"), txn_id="w"))
     assert [(item.status, item.version) for item in again] == [("committed", 2), ("committed", 3)]
@@ -278,7 +278,7 @@ WRONG: dict[str, tuple[str, list[builders.Row]]] = {
 def test_what_would_break_the_table_is_denied(gate: Gate, name: str) -> None:
     gate.ask(proposal(add("old")))
     rule, rows = WRONG[name]
-    assert told(gate, verbatim(gate, 2, *rows, txn_id="w")) == ("denied", rule)
+    assert answer(gate, verbatim(gate, 2, *rows, txn_id="w")) == ("denied", rule)
     assert len(gate.entries()) == 2
 
 
@@ -286,7 +286,7 @@ def test_lines_that_are_no_commit_are_denied(gate: Gate) -> None:
     one = verbatim(gate, 1, info(txnId="w"))
     torn = b'{"add": {"path": '
     claim = stage(gate.stores[ROOT], 1, torn)
-    assert told(gate, one.model_copy(update={"claim_check": claim})) == ("denied", "malformed")
+    assert answer(gate, one.model_copy(update={"claim_check": claim})) == ("denied", "malformed")
 
 
 def test_a_timestamp_of_its_own_must_be_there_and_later() -> None:
@@ -306,9 +306,9 @@ def test_a_timestamp_of_its_own_must_be_there_and_later() -> None:
 
 def test_ready_bytes_of_another_table_or_of_long_ago_are_denied(gate: Gate) -> None:
     rows = (info(txnId="w"), add("a"))
-    assert told(gate, verbatim(gate, 1, *rows, table_id="another")) == ("denied", "other_table")
-    assert told(gate, verbatim(gate, 1, *rows, deadline_ms=1)) == ("denied", "deadline_passed")
-    assert told(gate, verbatim(gate, 1, *rows, files_since_ms=1)) == ("denied", "files_too_old")
+    assert answer(gate, verbatim(gate, 1, *rows, table_id="another")) == ("denied", "other_table")
+    assert answer(gate, verbatim(gate, 1, *rows, deadline_ms=1)) == ("denied", "deadline_passed")
+    assert answer(gate, verbatim(gate, 1, *rows, files_since_ms=1)) == ("denied", "files_too_old")
     unread = verbatim(gate, 1, *rows, read_version=-1, table_id=builders.TABLE_ID)
     assert gate.ask(unread)[-1].status == "committed"
 
@@ -317,12 +317,12 @@ def test_an_operator_may_take_none() -> None:
     gate = Gate(CommitterSection(roots=("memory://tables",), verbatim=False))
     gate.ask(create())
     one = verbatim(gate, 1, info(txnId="w"), add("a"))
-    assert told(gate, one) == ("denied", "verbatim_not_allowed")
+    assert answer(gate, one) == ("denied", "verbatim_not_allowed")
 
 
 def test_a_table_that_nobody_knows_takes_none(gate: Gate) -> None:
     one = verbatim(gate, 1, info(txnId="w"), add("a"), table=UUID(int=9))
-    assert told(gate, one) == ("denied", "unknown_table")
+    assert answer(gate, one) == ("denied", "unknown_table")
 
 
 def test_who_reads_what_it_is_to_write_is_set_aside(gate: Gate) -> None:

@@ -77,7 +77,7 @@ def after_first_proposals(puts: HeldPuts) -> Callable[[Gate], None]:
     return hold
 
 
-def told(gate: Gate) -> list[tuple[UUID, int | None]]:
+def acks(gate: Gate) -> list[tuple[UUID, int | None]]:
     return [(outcome.proposal_id, outcome.version) for outcome in gate.outcomes()[1:]]
 
 
@@ -90,12 +90,12 @@ def test_proposals_that_come_while_a_put_flies_share_the_next_entry(
     gate.send(second, third)
     gate.settle()
     assert len(puts.flights) == 2, "one PUT a table is on its way at most"
-    assert told(gate) == [], "no outcome is published before its PUT has landed"
+    assert acks(gate) == [], "no outcome is published before its PUT has landed"
     puts.land()
     gate.settle()
     puts.land()
     gate.settle()
-    assert told(gate) == [(first.proposal_id, 1), (second.proposal_id, 2), (third.proposal_id, 2)]
+    assert acks(gate) == [(first.proposal_id, 1), (second.proposal_id, 2), (third.proposal_id, 2)]
 
 
 def test_a_full_entry_leaves_before_the_last_one_is_told(puts: HeldPuts) -> None:
@@ -120,7 +120,7 @@ def test_a_full_entry_leaves_before_the_last_one_is_told(puts: HeldPuts) -> None
                 gate.loop.step()
     assert flights_when_told == [3, 4, 4]
     gate.settle()
-    assert told(gate) == [(one.proposal_id, place) for place, one in enumerate(sent, 1)]
+    assert acks(gate) == [(one.proposal_id, place) for place, one in enumerate(sent, 1)]
 
 
 @pytest.fixture
@@ -154,9 +154,9 @@ def test_the_entry_behind_leaves_when_the_one_before_it_has_won(
     assert versions_there(one_each) == [1]
     puts.land()
     assert versions_there(one_each) == [1, 2], "the loop had no part in it"
-    assert told(one_each) == []
+    assert acks(one_each) == []
     settle_all(one_each, puts)
-    assert [version for _, version in told(one_each)] == [1, 2, 3]
+    assert [version for _, version in acks(one_each)] == [1, 2, 3]
 
 
 def another_engine_wins(gate: Gate, puts: HeldPuts) -> None:
@@ -196,7 +196,7 @@ def test_the_entry_behind_is_withheld_and_decided_anew(
     assert versions_there(one_each) == there
     one_each.clock.boot += 60.0
     settle_all(one_each, puts)
-    assert [version for _, version in told(one_each)] == committed
+    assert [version for _, version in acks(one_each)] == committed
 
 
 def test_nothing_is_made_ready_behind_a_put_that_outlasts_a_decision(puts: HeldPuts) -> None:
@@ -209,7 +209,7 @@ def test_nothing_is_made_ready_behind_a_put_that_outlasts_a_decision(puts: HeldP
         gate.loop.step()
     assert len(puts.flights) == 2
     settle_all(gate, puts)
-    assert [version for _, version in told(gate)] == [1, 2]
+    assert [version for _, version in acks(gate)] == [1, 2]
 
 
 def test_a_halt_lets_land_what_was_ready_behind_what_flew(one_each: Gate, puts: HeldPuts) -> None:
@@ -228,7 +228,7 @@ def test_a_clean_stop_waits_for_what_flies(gate: Gate, puts: HeldPuts) -> None:
     gate.loop.step()
     puts.lands_in_time = True
     gate.loop.finish()
-    assert [version for _, version in told(gate)] == [1]
+    assert [version for _, version in acks(gate)] == [1]
 
 
 def test_a_clean_stop_waits_a_moment_for_a_put_that_hangs(gate: Gate, puts: HeldPuts) -> None:
@@ -238,7 +238,7 @@ def test_a_clean_stop_waits_a_moment_for_a_put_that_hangs(gate: Gate, puts: Held
     with mock.patch.object(puts, "wait", gate.clock.sleep):
         gate.loop.finish()
     assert gate.clock.boot - began_s <= LANDING_S + 0.1
-    assert told(gate) == []
+    assert acks(gate) == []
 
 
 def test_a_clean_stop_is_one_though_a_put_stays_in_doubt(gate: Gate, puts: HeldPuts) -> None:

@@ -30,7 +30,7 @@ from tidegate_delta.deletion_vectors.descriptors import in_file, inline
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_delta.log.actions import DeletionVector
 from tidegate_delta.log.file_names import Version, commit_name, in_log
-from tidegate_messages.proposal import Operation, Proposal, ReadSet
+from tidegate_messages.proposal import Operation, Predicate, Proposal, ReadSet
 from tidegate_runtime.storage.log_store import Put, Turn, at_once
 from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward
 from tidegate_runtime.table_io.deletion_vector_reader import read_vector
@@ -236,6 +236,30 @@ def test_a_file_whose_last_row_goes_leaves(gate: Gate) -> None:
     assert gone(gate, "a") is None
     assert result[0].assigned["deletion_vectors"] == {"a": None}
     assert asked(gate, rows_of("a", [1]), **NOTHING_READ) == "concurrent_row_delete"
+
+
+def test_images_of_updated_rows_are_appends_for_others(gate: Gate) -> None:
+    stats = '{"numRecords":1,"minValues":{"x":50},"maxValues":{"x":50},"nullCount":{"x":0}}'
+    update = proposal(
+        add("image", stats=stats),
+        read_version=1,
+        reads=ReadSet(files=("a",), delete_insensitive=True),
+        dv_intents=(rows_of("a", [1], op="update"),),
+        operation=Operation(name="UPDATE"),
+    )
+
+    def deleting(value: int, row: int) -> Any:
+        where: Predicate = {"op": "=", "column": ["x"], "value": value, "type": "long"}
+        reads = ReadSet(files=("a",), predicates=(where,), delete_insensitive=True)
+        return row_delete(rows_of("a", [row]), read_version=1, reads=reads)
+
+    result = gate.ask(update, deleting(50, 2), deleting(51, 3))
+    assert rules_of(result) == ["committed", "concurrent_append", "committed"]
+    assert rules_of(gate.ask(deleting(50, 4), deleting(51, 5))) == [
+        "concurrent_append",
+        "committed",
+    ]
+    assert gone(gate, "a") == [1, 3, 5]
 
 
 @pytest.mark.parametrize(

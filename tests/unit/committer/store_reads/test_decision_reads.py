@@ -83,7 +83,7 @@ def write(gate: Gate, version: int, *rows: Row) -> None:
     gate.stores[ROOT].put(in_log(commit_name(version)), to_bytes([info(), *rows]))
 
 
-def told(outcomes: list[Outcome]) -> list[tuple[UUID, str, int | None]]:
+def results(outcomes: list[Outcome]) -> list[tuple[UUID, str, int | None]]:
     return [(outcome.table, outcome.status, outcome.version) for outcome in outcomes]
 
 
@@ -122,7 +122,7 @@ def test_a_store_that_hangs_for_one_table_lets_the_others_commit_on(
 ) -> None:
     gate.send(made(gate))
     for version in (1, 2, 3):
-        assert told(gate.ask(at_other(add(f"b{version}")))) == [(OTHER, "committed", version)]
+        assert results(gate.ask(at_other(add(f"b{version}")))) == [(OTHER, "committed", version)]
     assert len(held.asked) == 1, "the store is asked once, and looked after"
     held.held.clear()
     held.answer()
@@ -138,7 +138,7 @@ def test_versions_of_others_are_learned_at_an_idle_table_while_others_commit(
     gate.clock.boot += gate.settings.external_probe_s
     gate.settle()
     [_] = held.asked
-    assert told(gate.ask(at_other(add("b")))) == [(OTHER, "committed", 1)]
+    assert results(gate.ask(at_other(add("b")))) == [(OTHER, "committed", 1)]
     held.answer()
     gate.settle()
     assert [commit.version for commit in gate.commits() if commit.table == TABLE] == [0, 1, 2]
@@ -147,10 +147,10 @@ def test_versions_of_others_are_learned_at_an_idle_table_while_others_commit(
 def test_what_others_wrote_is_looked_for_once(gate: Gate, held: Held) -> None:
     held.held.clear()
     write(gate, 2, add("foreign"))
-    assert told(gate.ask(proposal(add("a"), read_version=1))) == [(TABLE, "committed", 3)]
+    assert results(gate.ask(proposal(add("a"), read_version=1))) == [(TABLE, "committed", 3)]
     store = gate.stores[ROOT]
     with mock.patch.object(store, "read", wraps=store.read) as read:
-        assert told(gate.ask(proposal(add("b"), read_version=3))) == [(TABLE, "committed", 4)]
+        assert results(gate.ask(proposal(add("b"), read_version=3))) == [(TABLE, "committed", 4)]
     # The audit's look at an older head may be due.
     assert {call.args[0] for call in read.call_args_list} <= {in_log(commit_name(3))}
 
@@ -165,7 +165,7 @@ def test_what_a_slow_store_has_fetched_is_decided_on_however_long_it_took(
     held.answer()
     gate.settle()
     assert len(held.asked) == 1
-    assert told(gate.outcomes())[-1] == (TABLE, "committed", 2)
+    assert results(gate.outcomes())[-1] == (TABLE, "committed", 2)
 
 
 def test_who_waits_for_such_a_store_makes_no_watchman_restart_the_committer(gate: Gate) -> None:
@@ -196,11 +196,11 @@ def test_an_answer_that_comes_after_the_partition_was_lost_is_dropped(
     held.held.clear()
     gate.restart()
     gate.settle()
-    before = (told(gate.outcomes()), len(gate.entries()))
+    before = (results(gate.outcomes()), len(gate.entries()))
     held.asked = late
     held.answer()
     gate.settle()
-    assert (told(gate.outcomes()), len(gate.entries())) == before
+    assert (results(gate.outcomes()), len(gate.entries())) == before
     assert [out.status for out in gate.outcomes() if out.proposal_id == one.proposal_id] == [
         "committed"
     ]
@@ -218,7 +218,7 @@ def test_a_halt_by_hand_does_not_wait_for_the_store_and_what_it_says_then_is_dro
     question()  # the read's thread may still finish
     held.held.clear()
     reopened = gate.ask(proposal(kind="reopen", table_root=ROOT), proposal(add("b")))
-    assert told(reopened) == [(TABLE, "committed", 1), (TABLE, "committed", 2)]
+    assert results(reopened) == [(TABLE, "committed", 1), (TABLE, "committed", 2)]
 
 
 def test_an_audit_waits_until_nothing_is_fetched(gate: Gate, held: Held) -> None:
@@ -294,10 +294,10 @@ def found(loads: Held) -> Gate:
 def test_a_table_is_registered_while_others_commit(found: Gate, loads: Held) -> None:
     asked = register()
     found.send(asked, at_other(add("b")))
-    assert told(found.ask(proposal(add("a")))) == [(TABLE, "committed", 1)]
+    assert results(found.ask(proposal(add("a")))) == [(TABLE, "committed", 1)]
     loads.answer()
     found.settle()
-    assert told(found.outcomes()[-2:]) == [(OTHER, "committed", 0), (OTHER, "committed", 1)]
+    assert results(found.outcomes()[-2:]) == [(OTHER, "committed", 0), (OTHER, "committed", 1)]
     assert found.tables()[OTHER].published_through == 1
 
 
@@ -343,7 +343,7 @@ def test_a_store_that_is_away_denies_a_registration_and_leaves_nothing(
     assert rejection_of(behind).rule == "unknown_table"
     assert OTHER not in found.tables()
     loads.held.clear()
-    assert told(found.ask(register())) == [(OTHER, "committed", 0)]
+    assert results(found.ask(register())) == [(OTHER, "committed", 0)]
 
 
 def test_a_table_is_reopened_while_others_commit(found: Gate, loads: Held) -> None:
@@ -355,11 +355,11 @@ def test_a_table_is_reopened_while_others_commit(found: Gate, loads: Held) -> No
     found.send(reopen)
     found.loop.step()
     found.send(at_other(add("b")))
-    assert told(found.ask(proposal(add("a")))) == [(TABLE, "committed", 1)]
+    assert results(found.ask(proposal(add("a")))) == [(TABLE, "committed", 1)]
     assert found.tables()[OTHER].status == "halted"
     loads.answer()
     found.settle()
-    assert told(found.outcomes()[-2:]) == [(OTHER, "committed", 0), (OTHER, "committed", 1)]
+    assert results(found.outcomes()[-2:]) == [(OTHER, "committed", 0), (OTHER, "committed", 1)]
     assert found.tables()[OTHER].status == "open"
 
 
@@ -394,7 +394,7 @@ def test_a_store_is_vetted_aside(loads: Held) -> None:
     asked = list[str]()
     gate = Gate(SECTION, loads=loads, vet=lambda store: asked.append(store.root))
     gate.send(create(table=OTHER, table_root=OTHER_ROOT))
-    assert told(gate.ask(create())) == [(TABLE, "committed", 0)]
+    assert results(gate.ask(create())) == [(TABLE, "committed", 0)]
     assert asked == [ROOT]
     loads.answer()
     gate.settle()
@@ -535,7 +535,7 @@ def test_a_claim_check_whose_reading_hangs_is_denied_and_those_behind_it_go_on(
     assert (first.status, first.rejection.rule) == ("denied", "claim_check")
     assert (first.rejection.advice, first.rejection.field) == ("retry", "claim_check")
     assert first.rejection.reason.count("600 s") == 1
-    assert told([second]) == [(TABLE, "committed", 2)]
+    assert results([second]) == [(TABLE, "committed", 2)]
     assert [root for root, _ in held.given_up] == [ROOT], "another thread takes its place"
     held.answer()
     gate.settle()
@@ -552,7 +552,7 @@ def test_a_claim_check_that_fails_each_time_is_denied_and_those_behind_it_go_on(
         gate.settle()
         first, second = at_its_store(gate, held)
     assert (first.status, rejection_of(first).rule) == ("denied", "claim_check")
-    assert told([second]) == [(TABLE, "committed", 2)]
+    assert results([second]) == [(TABLE, "committed", 2)]
     assert held.given_up == [], "no thread is at it"
 
 
@@ -571,7 +571,7 @@ def test_a_table_that_is_to_be_created_by_a_claim_check_that_hangs_is_not() -> N
     gate.send(claiming(gate, *creation(), read_version=-1))
     gate.settle()
     assert answers_of(at_its_store(gate, held)) == [("denied", "claim_check")]
-    assert told(gate.ask(create())) == [(TABLE, "committed", 0)]
+    assert results(gate.ask(create())) == [(TABLE, "committed", 0)]
 
 
 @pytest.mark.parametrize(
