@@ -71,7 +71,7 @@ class InlineExecutor:
         self, root: str, work: Callable[[], T], /, behind: Future[Any] | None = None
     ) -> Future[T]:
         """Run the call and wait for its end."""
-        return at_once(work)
+        return done_here(work)
 
     def wait(self, timeout_s: float) -> None:
         """Return at once: nothing is in progress."""
@@ -268,7 +268,7 @@ class PendingRead(Generic[T]):
         return now_s + min(LOOK_MAX_S, max(LOOK_MIN_S, pause_s))
 
 
-def at_once(work: Callable[[], T], /) -> Future[T]:
+def done_here(work: Callable[[], T], /) -> Future[T]:
     """Run a call in this thread, so that a seed replays every step."""
     answer: Future[T] = Future()
     try:

@@ -35,7 +35,7 @@ from tidegate_committer.intake.row_intents import (
     NO_MOVES,
     Relocations,
     RowDelete,
-    check_apart,
+    check_not_in_actions,
     read_intents,
     read_moves,
 )
@@ -229,7 +229,7 @@ def _content_of(
     if proposal.claim_check is not None:
         return EMPTY, NO_MOVES, intents
     content = read_content(proposal.actions, policy)
-    check_apart(intents, content)
+    check_not_in_actions(intents, content)
     return content, read_moves(proposal.row_mapping, content), intents
 
 
@@ -307,7 +307,7 @@ def with_claim(candidate: Candidate, content: bytes | str | None, policy: Policy
         row_intents: list[RowIntent] = []
         claimed = read_content(_actions(content, row_intents), policy)
         intents = read_intents(row_intents, policy)
-        check_apart(intents, claimed)
+        check_not_in_actions(intents, claimed)
         mapping = candidate.proposal.row_mapping if candidate.proposal else ()
         moves = read_moves(mapping, claimed)
         return replace(candidate, size=size, content=claimed, intents=intents, moves=moves)

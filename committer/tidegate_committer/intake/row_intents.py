@@ -72,7 +72,7 @@ def read_intents(row_intents: Sequence[RowIntent], policy: Policy) -> tuple[RowD
     return tuple(intents.values())
 
 
-def check_apart(intents: Sequence[RowDelete], content: CheckedActions) -> None:
+def check_not_in_actions(intents: Sequence[RowDelete], content: CheckedActions) -> None:
     """Refuse a row delete of a file that the actions add or remove. Raises: InvalidProposal."""
     if not intents:
         return

@@ -91,7 +91,7 @@ class PartitionWorker:
             return False
         self._regroup()
         flow = self._flow(record)
-        if may_handle and self.read_ahead.is_next(flow):
+        if may_handle and self.read_ahead.may_be_handled(flow):
             self.handle(record)
             return True
         self.read_ahead.hold(record, flow)

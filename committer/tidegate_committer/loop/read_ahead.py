@@ -86,7 +86,7 @@ class ReadAhead:
         used = max(self._handled[flow] / HANDLED_MAX, self._handled_bytes[flow] / HANDLED_BYTES_MAX)
         return used < SHARE * free
 
-    def is_next(self, flow: Flow) -> bool:
+    def may_be_handled(self, flow: Flow) -> bool:
         """Return whether a record of a flow that was just read may be handled at once."""
         return flow not in self._held and self.has_room(flow)
 

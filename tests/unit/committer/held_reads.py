@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from tidegate_committer.store_executor import InlineExecutor, at_once
+from tidegate_committer.store_executor import InlineExecutor, done_here
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ class Held(InlineExecutor):
     ) -> Future[T]:
         """Answer the read, or record it as pending."""
         if root not in self.held:
-            return at_once(work)
+            return done_here(work)
         answer: Future[T] = Future()
         self.asked.append((root, work, answer))
         return answer
@@ -40,7 +40,7 @@ class Held(InlineExecutor):
         """Answer all pending reads that were not cancelled."""
         for _, question, answer in self.asked:
             if not answer.done() and answer.set_running_or_notify_cancel():
-                there = at_once(question)
+                there = done_here(question)
                 if there.exception() is None:
                     answer.set_result(there.result())
                 else:
