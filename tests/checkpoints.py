@@ -24,8 +24,8 @@ from tidegate_delta.checkpoints.checkpoint_rows import (
     top_level_json,
     top_level_schema,
 )
-from tidegate_delta.checkpoints.checkpoint_state import new_state
 from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
+from tidegate_delta.checkpoints.rows_since_checkpoint import new_state
 from tidegate_delta.log.actions import Sidecar
 from tidegate_delta.log.file_names import (
     checkpoint_name,

@@ -18,13 +18,13 @@ from tidegate_cdc_publisher.machine import (
     IncrementalDue,
     VersionDue,
 )
-from tidegate_cdc_publisher.notifications import Status
 from tidegate_cdc_publisher.row_diff import images
 from tidegate_cdc_publisher.schema_markers import (
     SchemaState,
 )
+from tidegate_cdc_publisher.stream_layouts import StreamSource, TableShape, VersionLayouts
+from tidegate_cdc_publisher.stream_notices import Status
 from tidegate_cdc_publisher.stream_sender import StreamSender
-from tidegate_cdc_publisher.version_layouts import StreamSource, TableShape, VersionLayouts
 from tidegate_delta.data_skipping.file_pruning import prune
 from tidegate_delta.data_skipping.predicate_tree import Predicate
 from tidegate_delta.errors import (

@@ -12,7 +12,7 @@ from tidegate_cdc_publisher.envelopes import ENVELOPES, EnvelopeForm
 from tidegate_cdc_publisher.record_form import Envelope
 from tidegate_delta.errors import InvalidRequest
 from tidegate_messages.proposal import ClaimCheck
-from tidegate_messages.schema_change import CLAIM_CHECK, CLAIMS_FOLDER, TRUNCATED
+from tidegate_messages.schema_announcement import CLAIM_CHECK, CLAIMS_FOLDER, TRUNCATED
 
 LargeRows = Literal["fail", "truncate", "dead_letter", "claim_check"]
 """`fail` stops the stream, `truncate` cuts texts, `dead_letter` leaves the row out and notes it on

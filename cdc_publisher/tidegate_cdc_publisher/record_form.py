@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.schema.field_paths import same_name
-from tidegate_messages.schema_change import Column, SchemaStep
+from tidegate_messages.schema_announcement import Column, SchemaStep
 
 MASK: Final = "****"
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from tidegate_cdc_publisher.json_rows import TEXT, map_parts, row_texts
 from tidegate_cdc_publisher.record_form import PLAIN, RecordForm
-from tidegate_messages.schema_change import Column
+from tidegate_messages.schema_announcement import Column
 
 
 def carried_table(rows: pa.Table, columns: Sequence[Column], schema: pa.Schema) -> pa.Table:

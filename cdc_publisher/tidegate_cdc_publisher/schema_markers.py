@@ -27,7 +27,7 @@ from tidegate_delta.log.actions import Metadata
 from tidegate_delta.schema.arrow_types import to_arrow
 from tidegate_delta.schema.types import parse_schema
 from tidegate_messages import codec
-from tidegate_messages.schema_change import (
+from tidegate_messages.schema_announcement import (
     CONTENT,
     END,
     GAP,

@@ -16,16 +16,16 @@ from uuid import UUID
 from tidegate_cdc_publisher.key_columns import is_asked_for, key_columns
 from tidegate_cdc_publisher.large_rows import LargeRowRule
 from tidegate_cdc_publisher.machine import StreamState
-from tidegate_cdc_publisher.notifications import heartbeat
 from tidegate_cdc_publisher.settings import CdcSettings, TableChanges
 from tidegate_cdc_publisher.signals import SignalReader
+from tidegate_cdc_publisher.stream_layouts import StreamSource
+from tidegate_cdc_publisher.stream_notices import heartbeat
 from tidegate_cdc_publisher.table_stream import TableStream
 from tidegate_cdc_publisher.transactional_producer import (
     RECORD_BYTES_MAX,
     ChangeWriter,
     PositionReader,
 )
-from tidegate_cdc_publisher.version_layouts import StreamSource
 from tidegate_delta.errors import (
     Fenced,
     InvalidRequest,

@@ -21,15 +21,15 @@ from tidegate_cdc_publisher.machine import (
     VersionDue,
     evolve,
 )
-from tidegate_cdc_publisher.notifications import Aggregate, Status, notification
 from tidegate_cdc_publisher.record_encoding import Tombstones, records
 from tidegate_cdc_publisher.schema_markers import (
     SchemaState,
     Streams,
     announced,
 )
-from tidegate_cdc_publisher.version_layouts import StreamSource
-from tidegate_messages.schema_change import SchemaChange
+from tidegate_cdc_publisher.stream_layouts import StreamSource
+from tidegate_cdc_publisher.stream_notices import Aggregate, Status, notification
+from tidegate_messages.schema_announcement import SchemaChange
 from tidegate_messages.stream_position import Position
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.service.runner import Running

@@ -36,7 +36,6 @@ from tidegate_cdc_publisher.machine import (
     decide,
     paused,
 )
-from tidegate_cdc_publisher.notifications import BY_SIGNAL
 from tidegate_cdc_publisher.schema_markers import (
     SchemaState,
     empty_snapshot,
@@ -44,8 +43,9 @@ from tidegate_cdc_publisher.schema_markers import (
     gap_marker,
     shift_between,
 )
+from tidegate_cdc_publisher.stream_layouts import StreamSource, TableShape, VersionLayouts
+from tidegate_cdc_publisher.stream_notices import BY_SIGNAL
 from tidegate_cdc_publisher.stream_sender import StreamSender
-from tidegate_cdc_publisher.version_layouts import StreamSource, TableShape, VersionLayouts
 from tidegate_delta.change_feed import plan
 from tidegate_delta.errors import (
     BrokenLog,
@@ -55,7 +55,7 @@ from tidegate_delta.errors import (
     Unavailable,
 )
 from tidegate_delta.features.supported_features import check_readable
-from tidegate_messages.schema_change import SchemaChange, StreamGap
+from tidegate_messages.schema_announcement import SchemaChange, StreamGap
 from tidegate_messages.stream_position import Position
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.observability.logs import log_event

@@ -39,7 +39,7 @@ from tidegate_checkpointer.summary_writers import (
 )
 from tidegate_checkpointer.table_turns import PASS_S, SHORT_S, TableTurns, settle
 from tidegate_checkpointer.table_view import BYTES_PER_S, TableView, view_from_log
-from tidegate_delta.checkpoints.checkpoint_state import CheckpointState
+from tidegate_delta.checkpoints.rows_since_checkpoint import CheckpointState
 from tidegate_delta.errors import BrokenLog
 from tidegate_delta.log.commit import sha256
 from tidegate_delta.log.file_names import STAGED_FOLDER, commit_name, in_log, staged_version

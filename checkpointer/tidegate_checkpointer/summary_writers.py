@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from tidegate_delta.checkpoints import version_checksum
-from tidegate_delta.checkpoints.checkpoint_state import CheckpointState
+from tidegate_delta.checkpoints.rows_since_checkpoint import CheckpointState
 from tidegate_delta.errors import UnsupportedFeature
 from tidegate_delta.features.supported_features import FEATURES, Support, check_readable
 from tidegate_delta.log.actions import Metadata, Protocol

@@ -13,8 +13,8 @@ from typing import Final
 from tidegate_checkpointer.machine import SummaryState
 from tidegate_checkpointer.summary_writers import check_checkpointable
 from tidegate_delta.checkpoints import last_checkpoint
-from tidegate_delta.checkpoints.checkpoint_state import CheckpointState
 from tidegate_delta.checkpoints.log_compaction import compact_contents
+from tidegate_delta.checkpoints.rows_since_checkpoint import CheckpointState
 from tidegate_delta.errors import BrokenLog
 from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.log.file_names import (

@@ -11,7 +11,7 @@ from tidegate_producers.history.outcome_explanation import (
     Explanation,
     ProposalHistory,
     explain,
-    explain_letter,
+    explain_dead_letter,
 )
 from tidegate_producers.history.outcome_log import (
     FoundLetter,
@@ -70,7 +70,7 @@ def explained(settings: ServiceSettings, found: FoundProposal, table: str | None
     if store is not None and (outcome is None or outcome.status == "expired"):
         log_match = find_in_log(store, proposal, VERSIONS)
     if log_match is None and letter is not None:
-        return explain_letter(letter, root)
+        return explain_dead_letter(letter, root)
     if delivery is None and log_match is None:
         unnamed = f"the newest {VERSIONS} versions of {root} do not name it"
         if found.silence is not None:

@@ -23,7 +23,7 @@ from tidegate_messages.published_records import (
     LeaseRecord,
     TableRecord,
 )
-from tidegate_messages.schema_change import SchemaChange
+from tidegate_messages.schema_announcement import SchemaChange
 
 M = TypeVar("M", bound=Message)
 Headers = tuple[tuple[str, bytes], ...]

@@ -20,7 +20,7 @@ from tidegate_cdc_publisher.commit_origin import commit_time_ms, provenance
 from tidegate_cdc_publisher.row_diff import images
 from tidegate_committer.store_reads import recovery
 from tidegate_delta.checkpoints import log_compaction, version_checksum
-from tidegate_delta.checkpoints.checkpoint_state import new_state
+from tidegate_delta.checkpoints.rows_since_checkpoint import new_state
 from tidegate_delta.deletion_vectors import descriptors, roaring_bitmap
 from tidegate_delta.errors import TidegateError
 from tidegate_delta.log.actions import Metadata

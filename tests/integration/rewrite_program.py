@@ -11,8 +11,8 @@ from uuid import UUID
 from tidegate_cdc_publisher.change_records import ChangeRecord, VersionBound
 from tidegate_cdc_publisher.machine import StreamState
 from tidegate_cdc_publisher.settings import TableChanges
+from tidegate_cdc_publisher.stream_layouts import StreamSource
 from tidegate_cdc_publisher.table_stream import TableStream
-from tidegate_cdc_publisher.version_layouts import StreamSource
 from tidegate_messages.stream_position import Position
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.service.health import Health

@@ -19,7 +19,7 @@ from tidegate_messages.published_records import (
     LeaseRecord,
     TableRecord,
 )
-from tidegate_messages.schema_change import SchemaChange
+from tidegate_messages.schema_announcement import SchemaChange
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 COUNT = st.integers(0, 2**63 - 1)

@@ -39,9 +39,9 @@ from tidegate_committer.loop.entry_put import EntryPut
 from tidegate_committer.loop.partition_worker import PartitionWorker
 from tidegate_committer.loop.poison_records import SuspectNote
 from tidegate_committer.loop.registrar import Registrar
+from tidegate_committer.loop.registration_rules import RegisteredTables
 from tidegate_committer.loop.served_tables import ServedTables
 from tidegate_committer.loop.table_committer import TableCommitter
-from tidegate_committer.loop.table_registration import RegisteredTables
 from tidegate_committer.loop.table_router import TableRouter
 from tidegate_committer.state.log_entry import Entry
 from tidegate_committer.state.table_state import DecidedProposal, TableState

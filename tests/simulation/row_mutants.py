@@ -14,7 +14,7 @@ from tidegate_committer.intake.row_intents import Relocation
 from tidegate_committer.loop.entry_put import EntryPut
 from tidegate_committer.policy import Policy
 from tidegate_committer.row_level import row_relocation
-from tidegate_committer.row_level.deletion_vector_merge import FileDeletes
+from tidegate_committer.row_level.merged_row_deletes import FileDeletes
 from tidegate_committer.state.fetched_inputs import FetchedInputs
 from tidegate_committer.state.log_entry import Entry
 from tidegate_committer.state.table_definition import TableDefinition

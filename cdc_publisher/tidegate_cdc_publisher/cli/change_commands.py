@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import orjson
 import typer
 
-from tidegate_cdc_publisher.cli import replay_commands, signal_commands
+from tidegate_cdc_publisher.cli import signal_commands, table_copy_commands
 from tidegate_cdc_publisher.cli.stream_place import CLIENT_ID, TableArgument, find_stream
 from tidegate_cdc_publisher.record_encoding import CONTENT_TYPES
 from tidegate_cdc_publisher.record_form import ADDED_FIELDS, PayloadEncoder, envelope_of
@@ -99,8 +99,8 @@ app.command("show")(signal_commands.show_position)
 app.command("snapshot")(signal_commands.snapshot)
 app.command("skip")(signal_commands.skip)
 app.command("reset")(signal_commands.reset)
-app.command("replay")(replay_commands.replay)
-app.command("verify")(replay_commands.verify)
+app.command("replay")(table_copy_commands.replay)
+app.command("verify")(table_copy_commands.verify)
 
 
 @app.callback()

@@ -74,7 +74,7 @@ def wanted(
             pair = key_of(revision.before), key_of(revision.after)
             if pair not in known.growths:
                 growths[pair] = revision
-        vectors |= vectors_for(state, candidate, known)
+        vectors |= known_vectors(state, candidate, known)
     unread = {key: vector for key, vector in vectors.items() if key not in known.rows}
     return RequiredReads(frozenset(files), unread, growths, frozenset(versions))
 
@@ -83,10 +83,10 @@ def burden(state: TableState, candidate: Candidate, known: FetchedInputs) -> int
     """Return how many bytes of deletion vectors must be read for a candidate."""
     if not (candidate.intents or candidate.tolerates_row_deletes):
         return 0
-    return size_of(vectors_for(state, candidate, known))
+    return size_of(known_vectors(state, candidate, known))
 
 
-def vectors_for(
+def known_vectors(
     state: TableState, candidate: Candidate, known: FetchedInputs
 ) -> Mapping[str, DeletionVector]:
     """Return the deletion vectors that decide on a candidate, by key, as far as they are known.

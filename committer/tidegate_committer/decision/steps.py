@@ -29,7 +29,7 @@ from tidegate_committer.decision.decision_types import (
     denied,
     target_of,
 )
-from tidegate_committer.decision.required_reads import burden, vectors_for
+from tidegate_committer.decision.required_reads import burden, known_vectors
 from tidegate_committer.group_commit.grouping import fits
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.refusals import (
@@ -274,7 +274,7 @@ def unreadable_rows(view: DecisionInput, command: Consider) -> Verdict | None:
     elif burden(state, candidate, view.known) > view.policy.vector_bytes_max:
         rejection = row_deletes.too_heavy(view.policy)
     else:
-        needed = vectors_for(state, candidate, view.known)
+        needed = known_vectors(state, candidate, view.known)
         unreadable = row_deletes.unreadable(needed, view.known)
         rejection = unreadable or row_deletes.row_intent_problem(candidate, view.known)
     return _negative(view, command, rejection, is_implied=False) if rejection else None

@@ -28,7 +28,7 @@ from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_actions import EMPTY, CheckedActions, canonical
 from tidegate_committer.intake.row_intents import NO_MOVES, Relocations, moves_of, row_mapping_of
 from tidegate_committer.policy import STRICTNESS, Level
-from tidegate_committer.row_level.deletion_vector_merge import NO_EFFECTS, MergeEffects, effects
+from tidegate_committer.row_level.merged_row_deletes import NO_EFFECTS, MergeEffects, effects
 from tidegate_committer.state.log_entry import (
     IDENTITY_ONLY,
     Entry,

@@ -13,7 +13,7 @@ from tidegate_committer.intake.candidate import Candidate, ChangeKind
 from tidegate_committer.intake.identity_leases import LeasedBlocks
 from tidegate_committer.intake.proposal_actions import CheckedActions
 from tidegate_committer.policy import Policy
-from tidegate_committer.row_level.deletion_vector_merge import MergedDeletes
+from tidegate_committer.row_level.merged_row_deletes import MergedDeletes
 from tidegate_committer.state.fetched_inputs import NOTHING, FetchedInputs
 from tidegate_committer.state.log_entry import (
     Entry,

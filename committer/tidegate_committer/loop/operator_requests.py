@@ -23,7 +23,7 @@ from tidegate_committer.decision.decision_types import Verdict, denied
 from tidegate_committer.decision.published_record_limits import short
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_reader import DeadLetter, read_record
-from tidegate_committer.loop import table_registration
+from tidegate_committer.loop import registration_rules
 from tidegate_committer.loop.outcome_publisher import OutcomePublisher
 from tidegate_committer.loop.served_tables import ServedTables
 from tidegate_committer.loop.table_committer import TableCommitter
@@ -77,7 +77,7 @@ class OperatorRequests:
         self.tables.publisher.dropped(record)
         table_committer.forget()
         for queued in table_committer.queue.everybody():
-            self._answer(table_registration.table_dropped(queued.candidate, record), record)
+            self._answer(registration_rules.table_dropped(queued.candidate, record), record)
         self._answer(granted(candidate, record), record)
         self.tables.publisher.tables.discard(record.table)
 
@@ -201,7 +201,7 @@ def objection(candidate: Candidate, table_committer: TableCommitter) -> Verdict 
     """Return why a request does not match its table's registration, or None."""
     assert candidate.proposal is not None, "a request is a proposal"
     if not table_committer.is_registered:
-        return table_registration.being_created(candidate)
+        return registration_rules.being_created(candidate)
     if candidate.proposal.table_root != table_committer.record.table_root:
         reason = (
             f"table: {candidate.table} is {table_committer.record.table_root}; "

@@ -23,10 +23,10 @@ from tidegate_committer.loop.operator_requests import RequestIntake, awaits_halt
 from tidegate_committer.loop.outcome_publisher import OutcomePublisher
 from tidegate_committer.loop.poison_records import PoisonSuspects, at_fault, read_poison
 from tidegate_committer.loop.read_ahead import IN_ORDER, OTHERS, Flow, ReadAhead, size_of
+from tidegate_committer.loop.registration_rules import table_halted
 from tidegate_committer.loop.scheduling import MaintenanceSchedule, is_unread
 from tidegate_committer.loop.served_tables import ServedTables
 from tidegate_committer.loop.table_committer import TableCommitter, order_of
-from tidegate_committer.loop.table_registration import table_halted
 from tidegate_committer.loop.table_router import TableRouter
 from tidegate_committer.state.log_entry import Entry
 from tidegate_delta.errors import Contended, TidegateError, Unavailable

@@ -1,7 +1,7 @@
 """Registers tables: claims them for this topic partition, and publishes their registrations.
 
 A table is registered by the proposal that creates it, once version 0 is in its log, or by a request
-of kind `register`, once the log that is there was read. `table_registration` says what may be
+of kind `register`, once the log that is there was read. `registration_rules` says what may be
 registered.
 """
 
@@ -13,12 +13,12 @@ from typing import Final
 from tidegate_committer.decision.decision_types import Verdict, denied
 from tidegate_committer.dependencies import reach
 from tidegate_committer.intake.candidate import Candidate
-from tidegate_committer.loop import table_registration
+from tidegate_committer.loop import registration_rules
 from tidegate_committer.loop.operator_requests import read_for_request
+from tidegate_committer.loop.registration_rules import RegisteredTables
 from tidegate_committer.loop.served_tables import ServedTables
 from tidegate_committer.loop.table_committer import TableCommitter
-from tidegate_committer.loop.table_registration import RegisteredTables
-from tidegate_committer.state.table_state import is_ours
+from tidegate_committer.state.table_state import ever_written_by_us
 from tidegate_committer.store_reads.unique_root_check import is_overtaken
 from tidegate_delta.errors import Misconfigured, TidegateError, Unavailable
 from tidegate_messages.published_records import TableRecord
@@ -39,7 +39,7 @@ class Registrar:
         with a registration. The proposals behind them are delivered again.
         """
         for record in self.tables.registry_reader.written_by(self.tables.here):
-            if table_registration.is_claim(record):
+            if registration_rules.is_claim(record):
                 self.tables.publisher.withdrawn(record)
 
     def queues_or_answers(self, candidate: Candidate) -> bool:
@@ -60,7 +60,7 @@ class Registrar:
         registry = self.tables.registry
         if candidate.proposal.kind == "register" and self._is_known(candidate, registry):
             return True
-        wrong = table_registration.objection(candidate, registry)
+        wrong = registration_rules.objection(candidate, registry)
         if wrong is None:
             return False
         self.tables.publisher.answer(wrong, self._new_record(candidate, registry))
@@ -106,13 +106,13 @@ class Registrar:
         if not is_made:
             return verdict
         # The table exists by now, so if its name was taken meanwhile, it gets another name.
-        table_committer.record = table_registration.with_unique_name(
+        table_committer.record = registration_rules.with_unique_name(
             table_committer.record, self.tables.registry
         )
         rival = self._claim(table_committer)
         if rival is not None:
             home = self.tables.here
-            return table_registration.claimed_elsewhere(verdict.candidate, rival, home)
+            return registration_rules.claimed_elsewhere(verdict.candidate, rival, home)
         self._publish(table_committer)
         return verdict
 
@@ -136,7 +136,7 @@ class Registrar:
         record, state = table_committer.record, table_committer.cache.state
         unpublished = table_committer.cache.unpublished
         if isinstance(result, Exception):
-            self._refuse(table_committer, table_registration.unfit(candidate, result))
+            self._refuse(table_committer, registration_rules.unfit(candidate, result))
             return True
         if state is None or state.version < 0:
             reason = f"table_root: {record.table_root} holds no Delta table; create it first"
@@ -149,10 +149,10 @@ class Registrar:
             return True
         dropped = registry.dropped_from(record.table_root, table_id)
         if dropped is not None:
-            self._refuse(table_committer, table_registration.table_dropped(candidate, dropped))
+            self._refuse(table_committer, registration_rules.table_dropped(candidate, dropped))
             return True
         version, sha256 = state.version, None
-        if is_ours(state) and unpublished:
+        if ever_written_by_us(state) and unpublished:
             # A committer wrote this log under a registration that was lost: publish its last
             # versions.
             through = unpublished[0].version - 1
@@ -166,7 +166,7 @@ class Registrar:
         rival = self._claim(table_committer)
         if rival is not None:
             del self.tables.committers[record.table]
-            wrong = table_registration.claimed_elsewhere(candidate, rival, self.tables.here)
+            wrong = registration_rules.claimed_elsewhere(candidate, rival, self.tables.here)
             self.tables.publisher.answer(wrong, record)
             return True
         self._publish(table_committer)
@@ -200,7 +200,7 @@ class Registrar:
         """Deny all proposals for a table that cannot be created, and remove its table committer."""
         self.tables.committers.pop(table_committer.record.table, None)
         for candidate in waiting:
-            wrong = table_registration.unfit(candidate, error)
+            wrong = registration_rules.unfit(candidate, error)
             self.tables.publisher.answer(wrong, table_committer.record)
 
     def _refuse(self, table_committer: TableCommitter, verdict: Verdict) -> None:
@@ -219,7 +219,7 @@ class Registrar:
         other = self._rival(table_committer.record)
         if other is not None:
             return other
-        self.tables.publisher.claimed(table_registration.claim_to(table_committer.record))
+        self.tables.publisher.claimed(registration_rules.claim_to(table_committer.record))
         reach("after_claim")
         self.tables.open()
         # The registry that was just read holds our own claim, so it must be read again next time.
@@ -270,27 +270,27 @@ class Registrar:
         try:
             table_committer = self.tables.serve(record)
         except (Misconfigured, Unavailable) as error:
-            return table_registration.unfit(candidate, error)
+            return registration_rules.unfit(candidate, error)
         table_committer.is_registered = False
         return table_committer
 
     def _new_record(self, candidate: Candidate, registry: RegisteredTables) -> TableRecord:
         topic_partition = self.tables.topic_partition
-        return table_registration.new_record(
+        return registration_rules.new_record(
             candidate, registry, topic_partition.topic, topic_partition.partition
         )
 
     def _objection(self, candidate: Candidate, registry: RegisteredTables) -> Verdict | None:
         """Return why a table may not be registered, or None."""
-        wrong = table_registration.objection(candidate, registry)
+        wrong = registration_rules.objection(candidate, registry)
         names = {
             table_committer.record.name
             for table_committer in self.tables.committers.values()
             if not table_committer.is_registered
         }
-        if table_registration.is_named_so(wrong, names):
+        if registration_rules.is_named_so(wrong, names):
             # The table with that name may still fail to be created, so the writer may try again.
-            return table_registration.name_being_given(candidate)
+            return registration_rules.name_being_given(candidate)
         return wrong
 
     def _is_under_way(self, candidate: Candidate) -> bool:
@@ -298,8 +298,8 @@ class Registrar:
         assert candidate.proposal is not None, "only a proposal creates or registers a table"
         if not self.tables.unregistered_at(candidate.proposal.table_root):
             return False
-        placeholder = table_registration.unregistered(candidate)
-        self.tables.publisher.answer(table_registration.being_created(candidate), placeholder)
+        placeholder = registration_rules.unregistered(candidate)
+        self.tables.publisher.answer(registration_rules.being_created(candidate), placeholder)
         return True
 
     def _is_known(self, candidate: Candidate, registry: RegisteredTables) -> bool:
@@ -311,5 +311,5 @@ class Registrar:
             # Publish the record again: if the topic has lost it, ours may be the last copy.
             known = self.tables.committers[known.table].record
             self.tables.publisher.registered(known)
-        self.tables.publisher.answer(table_registration.registered_before(candidate, known), known)
+        self.tables.publisher.answer(registration_rules.registered_before(candidate, known), known)
         return True

@@ -164,7 +164,7 @@ class MaintenanceSchedule:
             probe.begin(
                 table_committer.store, state.version + 1, now_s, self.dependencies.background
             )
-        is_there = probe.end(state.version + 1)
+        is_there = probe.take_result(state.version + 1)
         if is_there or table_committer.cache.is_behind:
             table_committer.cache.is_behind = True
             table_committer.cache.catch_up()

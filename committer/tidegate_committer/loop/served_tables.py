@@ -9,11 +9,11 @@ from uuid import UUID
 
 from tidegate_committer.dependencies import Dependencies
 from tidegate_committer.group_commit.entry_encoding import EntryWriter
-from tidegate_committer.loop import table_registration
+from tidegate_committer.loop import registration_rules
 from tidegate_committer.loop.outcome_publisher import OutcomePublisher
+from tidegate_committer.loop.registration_rules import RegisteredTables
 from tidegate_committer.loop.scheduling import TableScheduler
 from tidegate_committer.loop.table_committer import TableCommitter
-from tidegate_committer.loop.table_registration import RegisteredTables
 from tidegate_delta.errors import Misconfigured, TidegateError
 from tidegate_messages.published_records import TableRecord
 from tidegate_messages.table_home import Home, home_of, recorded_home
@@ -158,5 +158,5 @@ class ServedTables:
         )
         waiting = [queued.candidate for queued in table_committer.queue.everybody()]
         for candidate in (*waiting, *table_committer.give_up_requests()):
-            verdict = table_registration.elsewhere(candidate, record, self.here)
+            verdict = registration_rules.elsewhere(candidate, record, self.here)
             self.publisher.answer(verdict, record)

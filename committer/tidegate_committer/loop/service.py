@@ -15,7 +15,7 @@ from tidegate_committer.dependencies import Dependencies, reach
 from tidegate_committer.group_commit.entry_encoding import EntryWriter
 from tidegate_committer.loop import read_ahead
 from tidegate_committer.loop.gauges import Gauges, observe, stranded
-from tidegate_committer.loop.open_transactions import OpenTransactions
+from tidegate_committer.loop.held_back_proposals import OpenTransactions
 from tidegate_committer.loop.operator_requests import RequestIntake
 from tidegate_committer.loop.outcome_publisher import OutcomePublisher
 from tidegate_committer.loop.partition_worker import PartitionWorker

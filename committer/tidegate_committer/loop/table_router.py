@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tidegate_committer.decision.decision_types import Verdict
 from tidegate_committer.intake.candidate import Candidate
-from tidegate_committer.loop import operator_requests, table_registration
+from tidegate_committer.loop import operator_requests, registration_rules
 from tidegate_committer.loop.operator_requests import OperatorRequests
 from tidegate_committer.loop.outcome_publisher import OutcomePublisher
 from tidegate_committer.loop.registrar import Registrar
@@ -47,7 +47,7 @@ class TableRouter:
             self._wait(candidate, table_committer)
         elif table in tables.dropped:
             record = tables.dropped[table]
-            self.publisher.answer(table_registration.table_dropped(candidate, record), record)
+            self.publisher.answer(registration_rules.table_dropped(candidate, record), record)
         elif table_committer is None:
             self._route_unserved(candidate)
         elif candidate.proposal is not None and candidate.proposal.kind == "register":
@@ -106,7 +106,7 @@ class TableRouter:
         elif record.halted_by_hand is not None:
             self.publisher.answer(operator_requests.denied_by_halt(candidate, record), record)
         elif table_committer.halted is not None:
-            halted = table_registration.table_halted(candidate, table_committer.halted)
+            halted = registration_rules.table_halted(candidate, table_committer.halted)
             self.publisher.answer(halted, record)
         elif kind == "verbatim" and candidate.flaw is not None:
             # Do not write the refusal into the log: the same bytes may be allowed another time.
@@ -117,7 +117,7 @@ class TableRouter:
 
     def _deny_misplaced(self, candidate: Candidate) -> None:
         served = self.tables.committers.get(candidate.table)
-        record = served.record if served else table_registration.unregistered(candidate)
+        record = served.record if served else registration_rules.unregistered(candidate)
         topics = self.tables.dependencies.topics
         self.publisher.answer(operator_requests.misplaced_denial(candidate, topics), record)
 
@@ -142,10 +142,10 @@ class TableRouter:
             # It may have been a proposal that creates the table, so report its own error, not
             # `unknown_table`.
             flaw = Verdict(candidate, "denied", rejection=candidate.flaw)
-            self.publisher.answer(flaw, table_registration.unregistered(candidate))
+            self.publisher.answer(flaw, registration_rules.unregistered(candidate))
         else:
-            unknown = table_registration.unknown_table(candidate)
-            self.publisher.answer(unknown, table_registration.unregistered(candidate))
+            unknown = registration_rules.unknown_table(candidate)
+            self.publisher.answer(unknown, registration_rules.unregistered(candidate))
 
     def _create(self, candidate: Candidate) -> None:
         if self.registrar.queues_or_answers(candidate):
@@ -177,13 +177,13 @@ class TableRouter:
         if record is not None and record.status != "staged":
             is_away = recorded_home(record) != tables.here
             if is_away:
-                verdict = table_registration.elsewhere(candidate, record, tables.here)
+                verdict = registration_rules.elsewhere(candidate, record, tables.here)
                 self.publisher.answer(verdict, record)
             return is_away
         is_new_table = proposal is not None and (proposal.is_create or proposal.kind == "register")
         if not is_new_table or tables.is_home(candidate.table):
             return False
         home = tables.home_of(candidate.table)
-        verdict = table_registration.other_partition(candidate, home, tables.here)
-        self.publisher.answer(verdict, table_registration.unregistered(candidate))
+        verdict = registration_rules.other_partition(candidate, home, tables.here)
+        self.publisher.answer(verdict, registration_rules.unregistered(candidate))
         return True

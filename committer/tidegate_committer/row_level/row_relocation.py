@@ -16,7 +16,7 @@ from tidegate_committer.intake.row_intents import (
     leaving_with,
     moved_rows,
 )
-from tidegate_committer.row_level.deletion_vector_merge import with_wide_bounds
+from tidegate_committer.row_level.merged_row_deletes import with_wide_bounds
 from tidegate_committer.row_level.row_deletes import only_lost_rows
 from tidegate_committer.state.fetched_inputs import FetchedInputs, key_of, unique_id
 from tidegate_committer.state.log_entry import Entry

@@ -132,7 +132,7 @@ class TableState:
         return self.mark_before
 
 
-def is_ours(state: TableState) -> bool:
+def ever_written_by_us(state: TableState) -> bool:
     """Return whether our committer has ever written to a table: its watermark is never removed."""
     return any(app.startswith(OUR_APPS) for app in state.apps)
 

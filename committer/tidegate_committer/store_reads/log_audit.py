@@ -190,7 +190,7 @@ class IdleProbe:
         self.version, self.asked_s = version, now_s
         self.answer = executor.begin(store.root, lambda: store.read(path) is not None)
 
-    def end(self, following: int) -> bool | None:
+    def take_result(self, following: int) -> bool | None:
         """Return whether version `following` exists; None without a result, or if it is about
         another version.
 

@@ -31,8 +31,8 @@ from tidegate_committer.state.table_state import (
     TableDefinitions,
     TableState,
     bounded,
+    ever_written_by_us,
     in_commit_timestamp,
-    is_ours,
     leased_by,
     settled_by,
     with_full_adds,
@@ -277,7 +277,7 @@ def counts_as_published(state: TableState) -> int:
     """Return up to which version an unregistered table counts as published. For a log that no
     committer wrote, that is its head.
     """
-    return max(-1, state.version - (REPUBLISHED_MAX if is_ours(state) else 0))
+    return max(-1, state.version - (REPUBLISHED_MAX if ever_written_by_us(state) else 0))
 
 
 def unpublished(store: LogStore, state: TableState, published_through: int) -> list[Entry]:

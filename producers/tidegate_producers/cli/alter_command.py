@@ -32,7 +32,7 @@ from tidegate_producers.writing.drop_feature import Dropping
 from tidegate_producers.writing.drop_feature import drop_feature as drop
 from tidegate_producers.writing.optimize import compact_here
 from tidegate_producers.writing.restore import RestorePoint
-from tidegate_producers.writing.row_tracking import alter_prepared
+from tidegate_producers.writing.row_tracking_switch import alter_prepared
 from tidegate_producers.writing.shallow_clone import CloneRequest, clone
 from tidegate_producers.writing.table_write import WriteRequest, commit, creating, creation
 from tidegate_runtime.cli.command import Result, command

@@ -21,7 +21,7 @@ from tidegate_producers.datasource.batch_reader import (
     schema_of_changes,
 )
 from tidegate_producers.datasource.batch_writer import BatchWriter
-from tidegate_producers.datasource.change_stream import (
+from tidegate_producers.datasource.change_feed_stream import (
     ChangeStreamReader,
     newest_columns_of_changes,
 )

@@ -116,7 +116,7 @@ def explain(case: ProposalHistory, store: LogStore | None) -> Explanation:
     return replace(explanation, others=tuple(other_outcomes)[:SHOWN_MAX])
 
 
-def explain_letter(letter: FoundLetter, root: str | None) -> Explanation:
+def explain_dead_letter(letter: FoundLetter, root: str | None) -> Explanation:
     """Return the explanation of a record that could not be read, and has no outcome."""
     refusal_rule = REFUSALS.get(letter.rule)
     remedy = refusal_rule.remedy if refusal_rule else _ADVICE["fix"]

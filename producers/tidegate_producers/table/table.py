@@ -65,7 +65,7 @@ from tidegate_producers.writing.replace_table import NewTable, create_table, rep
 from tidegate_producers.writing.rerun import rerun
 from tidegate_producers.writing.restore import RestorePoint, restore
 from tidegate_producers.writing.row_delete import delete
-from tidegate_producers.writing.row_tracking import alter_prepared
+from tidegate_producers.writing.row_tracking_switch import alter_prepared
 from tidegate_producers.writing.shallow_clone import CloneRequest, clone
 from tidegate_producers.writing.table_write import WriteRequest, commit, creating, creation
 from tidegate_runtime.client.client import TABLE_EXISTS, Rejected

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate_delta.checkpoints.checkpoint_state import new_state
+from tidegate_delta.checkpoints.rows_since_checkpoint import new_state
 from tidegate_delta.definitions.definition import Definition, refuse
 from tidegate_delta.definitions.drop_feature import (
     DOMAINS_GONE,
@@ -44,7 +44,7 @@ from tidegate_producers.writing.optimize import (
     optimize,
     single_bins,
 )
-from tidegate_producers.writing.row_tracking import unbackfill
+from tidegate_producers.writing.row_tracking_switch import unbackfill
 from tidegate_producers.writing.table_write import WriteRequest, propose, stamp_for
 from tidegate_runtime.client import proposal_builders
 from tidegate_runtime.client.client import Client

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate_delta.checkpoints.checkpoint_rows import unexpired
-from tidegate_delta.checkpoints.checkpoint_state import (
+from tidegate_delta.checkpoints.rows_since_checkpoint import (
     STORED_SCHEMA,
     STORED_TOMBSTONE_SCHEMA,
     CheckpointState,

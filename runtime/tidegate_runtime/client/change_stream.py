@@ -17,7 +17,7 @@ import pyarrow as pa
 from tidegate_delta.errors import InvalidRequest, MalformedRecord
 from tidegate_messages import codec
 from tidegate_messages.proposal import ClaimCheck
-from tidegate_messages.schema_change import (
+from tidegate_messages.schema_announcement import (
     CLAIM_CHECK,
     CLAIMS_FOLDER,
     CONTENT,

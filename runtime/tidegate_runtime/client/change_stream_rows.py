@@ -11,7 +11,7 @@ import orjson
 import pyarrow as pa
 
 from tidegate_delta.schema.types import DATE, DOUBLE, FLOAT, DataType, DecimalType, parse_type
-from tidegate_messages.schema_change import Column, ValueForm
+from tidegate_messages.schema_announcement import Column, ValueForm
 
 _ISO: Final = ValueForm()
 _EXACT: Final = Context(prec=80)

@@ -472,7 +472,7 @@ class _Follower:
                     f"the brokers have not answered for {AWAY_S:.0f} s; this service connects "
                     f"again to {kafka.bootstrap_servers}"
                 )
-            suspects = [] if self._held else self._skipped.beyond(end_offsets or {})
+            suspects = [] if self._held else self._skipped.with_undelivered(end_offsets or {})
             if not suspects:
                 continue
             try:

@@ -235,7 +235,7 @@ class SkippedRecords:
         self._found = 0
         self._heard += 1
 
-    def beyond(self, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+    def with_undelivered(self, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
         """Return the partitions whose end lies beyond the last delivered record."""
         return [
             topic_partition

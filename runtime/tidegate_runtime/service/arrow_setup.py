@@ -6,7 +6,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from tidegate_runtime.service.arrow_alone import LeftOut
+from tidegate_runtime.service.without_numpy import LeftOut
 
 CHOSEN: Final = "ARROW_DEFAULT_MEMORY_POOL"
 """The environment variable by which users choose Arrow's allocator; it takes precedence."""

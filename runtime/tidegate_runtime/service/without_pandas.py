@@ -5,6 +5,6 @@ Its images have neither, and to load them is a third of the start where they are
 
 import sys
 
-from tidegate_runtime.service.arrow_alone import LeftOut
+from tidegate_runtime.service.without_numpy import LeftOut
 
 sys.meta_path.insert(0, LeftOut())

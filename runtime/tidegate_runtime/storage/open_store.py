@@ -80,7 +80,7 @@ class UnavailableStore:
         raise self.why
 
 
-class StoreBelow:
+class ReadOnlyFolder:
     """A `LogStore` over a folder of another store. It refuses to write."""
 
     def __init__(self, store: LogStore, folder: str) -> None:

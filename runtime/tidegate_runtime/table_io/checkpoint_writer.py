@@ -37,7 +37,8 @@ from tidegate_delta.checkpoints.checkpoint_rows import (
     top_level_json,
     top_level_schema,
 )
-from tidegate_delta.checkpoints.checkpoint_state import (
+from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
+from tidegate_delta.checkpoints.rows_since_checkpoint import (
     STORED_SCHEMA,
     STORED_TOMBSTONE_SCHEMA,
     WHOLE_ROWS_MAX,
@@ -47,7 +48,6 @@ from tidegate_delta.checkpoints.checkpoint_state import (
     row_count,
     whole_rows,
 )
-from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
 from tidegate_delta.errors import OutcomeUnknown
 from tidegate_delta.log.actions import Metadata, Sidecar
 from tidegate_delta.log.file_names import (

@@ -14,7 +14,7 @@ from typing import BinaryIO, Final, Self
 import pyarrow as pa
 
 from tidegate_delta.checkpoints.checkpoint_rows import check_top_level, sidecar_path
-from tidegate_delta.checkpoints.checkpoint_state import (
+from tidegate_delta.checkpoints.rows_since_checkpoint import (
     STORED_SCHEMA,
     STORED_TOMBSTONE_SCHEMA,
     WHOLE_ROWS_MAX,

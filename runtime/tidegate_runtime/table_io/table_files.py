@@ -31,7 +31,7 @@ from tidegate_delta.log.file_paths import (
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.storage.object_store import ObjectStore
-from tidegate_runtime.storage.open_store import StoreBelow, open_store
+from tidegate_runtime.storage.open_store import ReadOnlyFolder, open_store
 from tidegate_runtime.table_io.open_table import open_snapshot
 
 
@@ -204,7 +204,7 @@ def named_by_tables_below(store: LogStore, tables: Collection[str]) -> dict[str,
     """
     named: dict[str, pa.ChunkedArray] = {}
     for folder in tables:
-        below = StoreBelow(store, folder)
+        below = ReadOnlyFolder(store, folder)
         try:
             snapshot = open_snapshot(below)
             parts = [referenced(store.root, part) for part in _file_tables(snapshot)]

@@ -13,10 +13,10 @@ from tidegate_cdc_publisher.record_form import PLAIN, RecordForm
 from tidegate_cdc_publisher.schema_markers import OnSchemaChange
 from tidegate_cdc_publisher.schema_registry import Registry
 from tidegate_cdc_publisher.settings import TableChanges
+from tidegate_cdc_publisher.stream_layouts import StreamSource
 from tidegate_cdc_publisher.table_stream import TableStream
-from tidegate_cdc_publisher.version_layouts import StreamSource
 from tidegate_delta.errors import Unavailable
-from tidegate_messages.schema_change import MARKER
+from tidegate_messages.schema_announcement import MARKER
 from tidegate_messages.stream_position import Position
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.service.health import Health

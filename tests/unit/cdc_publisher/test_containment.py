@@ -12,7 +12,7 @@ import pytest
 from tests.fakes.memory_store import MemoryBus
 from tests.unit.cdc_publisher.memory_change_topic import Topic
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
-from tidegate_cdc_publisher import service, table_stream, version_layouts
+from tidegate_cdc_publisher import service, stream_layouts, table_stream
 from tidegate_cdc_publisher.service import CdcPublisher
 from tidegate_cdc_publisher.settings import CdcSettings
 from tidegate_cdc_publisher.transactional_producer import PositionReader
@@ -122,7 +122,7 @@ STAGES: list[tuple[Any, str]] = [
     (service, "open_store"),
     (service, "head_version"),
     (service, "stated_checksum"),
-    (version_layouts, "open_snapshot"),
+    (stream_layouts, "open_snapshot"),
     (table_stream, "snapshot_batches"),
 ]
 

@@ -18,7 +18,7 @@ from tidegate_cdc_publisher.record_form import RecordForm, ValueTypes
 from tidegate_cdc_publisher.schema_markers import OnSchemaChange
 from tidegate_delta.errors import InvalidRequest, Unavailable
 from tidegate_messages import codec
-from tidegate_messages.schema_change import SchemaChange
+from tidegate_messages.schema_announcement import SchemaChange
 from tidegate_runtime.client.change_stream import NewSchema, TableCopy, change_of, schema_change_of
 from tidegate_runtime.kafka.client_protocols import Offset, Record, TopicPartition
 

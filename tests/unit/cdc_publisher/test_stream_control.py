@@ -17,7 +17,7 @@ from tidegate_cdc_publisher.table_stream import TableStream
 from tidegate_delta.errors import BrokenLog
 from tidegate_messages.codec import encode, headers
 from tidegate_messages.published_records import ChangeSignal
-from tidegate_messages.schema_change import MARKER
+from tidegate_messages.schema_announcement import MARKER
 from tidegate_runtime.client.change_stream import ChangeStream, TableCopy
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 

@@ -33,7 +33,7 @@ from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_checkpointer.table_turns import settle
 from tidegate_checkpointer.table_view import TableView
 from tidegate_delta.checkpoints import version_checksum
-from tidegate_delta.checkpoints.checkpoint_state import new_state
+from tidegate_delta.checkpoints.rows_since_checkpoint import new_state
 from tidegate_delta.errors import Misconfigured, TidegateError, Unavailable
 from tidegate_delta.log.commit import sha256
 from tidegate_delta.log.file_names import (

@@ -16,7 +16,7 @@ from tidegate_messages.published_records import (
     LeaseRecord,
     TableRecord,
 )
-from tidegate_messages.schema_change import SchemaChange
+from tidegate_messages.schema_announcement import SchemaChange
 
 ID = UUID("01890000-0000-7000-8000-000000000001")
 TABLE = UUID("01890000-0000-7000-8000-00000000000a")

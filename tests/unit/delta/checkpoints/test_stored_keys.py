@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from tidegate_delta.checkpoints.checkpoint_state import SCANS_BEFORE_INDEX, StoredKeys
+from tidegate_delta.checkpoints.rows_since_checkpoint import SCANS_BEFORE_INDEX, StoredKeys
 from tidegate_delta.log.actions import Add
 from tidegate_delta.snapshots.file_action_columns import adds_to_columns
 

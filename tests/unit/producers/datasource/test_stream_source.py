@@ -18,7 +18,7 @@ from tests.builders import (
     table_in_memory,
 )
 from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
-from tidegate_producers.datasource.change_stream import ChangeItem, ChangeStreamSource
+from tidegate_producers.datasource.change_feed_stream import ChangeFeedSource, ChangeItem
 from tidegate_producers.datasource.stream_source import FilePosition, StreamSource
 from tidegate_producers.options import (
     for_changes_of_any_kind,
@@ -279,12 +279,12 @@ FED: Sequence[Sequence[Row]] = [
 ]
 
 
-def of_changes(store: LogStore, **options: str) -> ChangeStreamSource:
+def of_changes(store: LogStore, **options: str) -> ChangeFeedSource:
     asked = {"path": "memory://t", "readChangeFeed": "true", **options}
-    return ChangeStreamSource(store, for_stream_reading(asked))
+    return ChangeFeedSource(store, for_stream_reading(asked))
 
 
-def told(one: ChangeStreamSource, files_max: int = 1) -> list[list[tuple[str, str, int]]]:
+def told(one: ChangeFeedSource, files_max: int = 1) -> list[list[tuple[str, str, int]]]:
     """Return the changes of each batch: kind, path and version."""
     at, result = one.first(), list[list[tuple[str, str, int]]]()
     while (end := one.up_to(at, one.head(), files_max, None)) != at:

@@ -14,7 +14,7 @@ import pytest
 from tests.fakes.memory_bus import MemoryBus
 from tidegate_delta.errors import InvalidRequest
 from tidegate_messages import codec
-from tidegate_messages.schema_change import (
+from tidegate_messages.schema_announcement import (
     CONTENT,
     END,
     MARKER,

@@ -42,7 +42,7 @@ def test_a_new_assignment_begins_at_the_groups_position() -> None:
     skipped = SkippedRecords()
     skipped.heard(AT, 4)
     skipped.assigned()
-    assert skipped.beyond({AT: 5}) == [AT]
+    assert skipped.with_undelivered({AT: 5}) == [AT]
 
 
 def test_a_new_assignment_starts_the_count_anew() -> None:
@@ -55,12 +55,12 @@ def test_a_new_assignment_starts_the_count_anew() -> None:
 def test_only_partitions_that_end_beyond_what_was_heard_are_suspected() -> None:
     skipped = SkippedRecords()
     skipped.heard(AT, 4)
-    assert skipped.beyond({AT: 5, OTHER: 1}) == [OTHER]
-    assert skipped.beyond({AT: 6, OTHER: 0}) == [AT]
+    assert skipped.with_undelivered({AT: 5, OTHER: 1}) == [OTHER]
+    assert skipped.with_undelivered({AT: 6, OTHER: 0}) == [AT]
 
 
 def test_a_partition_whose_position_is_its_end_is_not_asked_for_again() -> None:
     skipped = SkippedRecords()
     assert skipped.found({AT: (5, 5)}, skipped.moment) == 0
-    assert skipped.beyond({AT: 5}) == []
-    assert skipped.beyond({AT: 6}) == [AT]
+    assert skipped.with_undelivered({AT: 5}) == []
+    assert skipped.with_undelivered({AT: 6}) == [AT]

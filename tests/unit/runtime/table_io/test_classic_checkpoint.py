@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import NOW_MS, Row, add, info, metadata, protocol, remove, to_bytes
 from tests.fakes.memory_store import MemoryStore
-from tidegate_delta.checkpoints.checkpoint_state import CheckpointState
+from tidegate_delta.checkpoints.rows_since_checkpoint import CheckpointState
 from tidegate_delta.log.file_names import checkpoint_name, commit_name, in_log
 from tidegate_runtime.table_io import checkpoint_writer, stored_checkpoint
 from tidegate_runtime.table_io.checkpoint_writer import write_classic

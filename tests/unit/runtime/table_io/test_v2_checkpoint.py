@@ -12,7 +12,7 @@ from tests.builders import NOW_MS, Row, add, info, metadata, remove, to_bytes
 from tests.fakes.memory_store import MemoryStore
 from tests.support.refusals import refused
 from tests.support.table_files import protocol_listing
-from tidegate_delta.checkpoints.checkpoint_state import CheckpointState
+from tidegate_delta.checkpoints.rows_since_checkpoint import CheckpointState
 from tidegate_delta.errors import BrokenLog, Unavailable
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_runtime.table_io import checkpoint_writer, stored_checkpoint

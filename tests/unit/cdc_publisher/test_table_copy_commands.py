@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from tests.fakes.memory_bus import MemoryBus
 from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
-from tidegate_cdc_publisher.cli import change_commands, replay_commands
+from tidegate_cdc_publisher.cli import change_commands, table_copy_commands
 from tidegate_cdc_publisher.record_form import Envelope, RecordForm
 from tidegate_messages.published_records import TableRecord
 from tidegate_runtime.kafka.client_protocols import TopicPartition
@@ -35,9 +35,9 @@ def test_an_envelope_that_is_not_debeziums_is_named_and_is_no_fault_of_ours(
             "topic_partition": 0,
         }
     )
-    monkeypatch.setattr(replay_commands, "KafkaBus", lambda *_: bus)
-    monkeypatch.setattr(replay_commands, "find_stream", lambda *_: registered)
-    monkeypatch.setattr(replay_commands, "_published", lambda *_: 1)
+    monkeypatch.setattr(table_copy_commands, "KafkaBus", lambda *_: bus)
+    monkeypatch.setattr(table_copy_commands, "find_stream", lambda *_: registered)
+    monkeypatch.setattr(table_copy_commands, "_published", lambda *_: 1)
     ended = CliRunner().invoke(change_commands.app, [verb, "t", "--quiet", "1"])
     assert ended.exit_code == 2, ended.exception
     assert "its value is not Debezium's envelope" in ended.stderr

@@ -40,7 +40,7 @@ class ChangeItem:
     file: ChangeFile
 
 
-class ChangeStreamSource(StreamSource):
+class ChangeFeedSource(StreamSource):
     """The changes of a table in the order of a stream; a version's are never in two batches."""
 
     splits_versions = False
@@ -106,7 +106,7 @@ class ChangeStreamReader(StreamReader):
     """Reads the changes of a table as a stream."""
 
     def _new_source(self, store: LogStore, options: StreamReadOptions) -> StreamSource:
-        return ChangeStreamSource(store, options)
+        return ChangeFeedSource(store, options)
 
     def _columns(self, metadata: Metadata) -> StructType:
         return change_fields(metadata)

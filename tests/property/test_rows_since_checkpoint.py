@@ -12,8 +12,8 @@ from tests.checkpoints import Form
 from tests.fakes.memory_store import MemoryStore
 from tests.property.log_strategies import logs
 from tests.property.test_split_logs import INFO, NOW_MS, put_checkpoint, stored, told
-from tidegate_delta.checkpoints import checkpoint_state, version_checksum
-from tidegate_delta.checkpoints.checkpoint_state import CheckpointState
+from tidegate_delta.checkpoints import rows_since_checkpoint, version_checksum
+from tidegate_delta.checkpoints.rows_since_checkpoint import CheckpointState
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import checkpoint_name, in_log
 from tidegate_runtime.table_io import checkpoint_writer, stored_checkpoint
@@ -45,8 +45,8 @@ def test_checkpoints_of_a_followed_table_say_what_its_commits_say(
     monkeypatch.setattr(checkpoint_writer, "SIDECAR_FILES", 3)
     monkeypatch.setattr(checkpoint_writer, "WHOLE_ROWS_MAX", 2)
     if kind == "both, with indexes":
-        monkeypatch.setattr(checkpoint_state, "SCANS_BEFORE_INDEX", 0)
-        monkeypatch.setattr(checkpoint_state, "ROWS_PER_KEY", 0)
+        monkeypatch.setattr(rows_since_checkpoint, "SCANS_BEFORE_INDEX", 0)
+        monkeypatch.setattr(rows_since_checkpoint, "ROWS_PER_KEY", 0)
     numbers = count(1)
     kinds: dict[str, list[Write]] = {"classic": [classic], "v2": [v2(numbers)]}
     if kind == "v2 in parquet":

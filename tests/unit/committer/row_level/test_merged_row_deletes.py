@@ -10,7 +10,7 @@ from tests import builders
 from tests.support.decisions import flawless
 from tidegate_committer.intake.action_reader import dated
 from tidegate_committer.intake.candidate import Candidate
-from tidegate_committer.row_level.deletion_vector_merge import (
+from tidegate_committer.row_level.merged_row_deletes import (
     FileDeletes,
     MergedDeletes,
     MergeEffects,

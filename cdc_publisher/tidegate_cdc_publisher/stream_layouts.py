@@ -39,7 +39,7 @@ from tidegate_delta.log.file_names import Version
 from tidegate_delta.schema.arrow_types import to_arrow
 from tidegate_delta.schema.column_mapping import mode_of
 from tidegate_delta.snapshots.snapshot import Snapshot
-from tidegate_messages.schema_change import SchemaChange, columns_between
+from tidegate_messages.schema_announcement import SchemaChange, columns_between
 from tidegate_messages.stream_position import Position
 from tidegate_runtime.clock import Clock
 from tidegate_runtime.storage.log_store import LogStore

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from tests.builders import Gate, add, proposal
-from tidegate_committer.loop.open_transactions import LONG_S, OpenTransactions
+from tidegate_committer.loop.held_back_proposals import LONG_S, OpenTransactions
 from tidegate_runtime.kafka.client_protocols import HeldBack, Offset, TopicPartition
 
 NAMES = ("tidegate_open_transaction_offsets", "tidegate_open_transaction_seconds")

@@ -9,7 +9,7 @@ from tests.support.registry import table_record
 from tidegate_committer.decision.decision_types import Verdict
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_reader import read_record
-from tidegate_committer.loop.table_registration import RegisteredTables, new_record, objection
+from tidegate_committer.loop.registration_rules import RegisteredTables, new_record, objection
 from tidegate_committer.policy import Policy
 
 
