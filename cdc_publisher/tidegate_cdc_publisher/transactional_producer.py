@@ -231,7 +231,7 @@ class ChangeWriter:
 
 
 POSITIONS_S: Final = 15.0
-"""How long one who asks for the positions once waits for them."""
+"""How long reading the positions once may take."""
 
 
 class PositionReader:

@@ -18,6 +18,7 @@ from tidegate_delta.deletion_vectors.descriptors import (
 from tidegate_delta.deletion_vectors.roaring_bitmap import MAGIC, NATIVE_MAGIC, last, of_rows
 
 BLOCK = 1 << 16
+WRITTEN_ROWS_MAX = 1 << 48
 STARTS = st.builds(
     lambda bucket, block, low: (bucket << 32) + block * BLOCK + low,
     st.sampled_from([0, 0, 0, 1, 3]),
@@ -68,7 +69,8 @@ def test_any_bytes_are_a_set_or_a_value_error(magic: int, content: bytes) -> Non
         result = roaring_bitmap.decode(magic.to_bytes(4, "little") + content)
     except ValueError:
         return
-    assert roaring_bitmap.decode(roaring_bitmap.encode(result)) == result
+    if last(result) < WRITTEN_ROWS_MAX:
+        assert roaring_bitmap.decode(roaring_bitmap.encode(result)) == result
 
 
 @given(st.lists(ROWS, max_size=3), st.integers(0, 2**48 - 1), st.sampled_from(["", "ab"]))

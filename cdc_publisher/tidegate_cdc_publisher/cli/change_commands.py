@@ -58,7 +58,8 @@ def change_line(change: Record, registry: PayloadEncoder | None, *, as_json: boo
         return content.decode()
     value = payload_of(content)
     _, version, index = (headers["event_id"] or b"").decode().removesuffix(":before").split(":")
-    op = value.get("_change_type", (headers["op"] or b"").decode())
+    is_feed = envelope_of(value) == "delta"
+    op = value["_change_type"] if is_feed else (headers["op"] or b"").decode()
     return f"{version}:{index.lstrip('ri')} {op} {orjson.dumps(_row(value)).decode()}"
 
 

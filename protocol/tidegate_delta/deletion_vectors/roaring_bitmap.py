@@ -33,6 +33,10 @@ CONTAINERS_MAX: Final = 1 << 18
 claim a container.
 """
 _ROW_MAX: Final = 2**63 - 1
+_WRITTEN_MAX: Final = 2**48 - 1
+"""The highest row that is written: no file has so many, and delta-spark keeps a bitmap in memory
+for each 2^32 rows below the last one.
+"""
 _CONTAINER_BYTES: Final = 256
 """What a container takes in memory besides its content, about."""
 
@@ -86,8 +90,10 @@ def encode(rows: Bitmap) -> bytes:
     """Return the bytes of a set: the magic number and a portable roaring bitmap.
 
     Law: decode(encode(rows)) == rows
-    Raises: ValueError, for more bytes than a descriptor can state.
+    Raises: ValueError, for more bytes than a descriptor can state, or rows past 2^48.
     """
+    if last(rows) > _WRITTEN_MAX:
+        raise ValueError(f"a deletion vector with row {last(rows)} can't be written")
     least = rows.copy()
     least.run_optimize()
     content = struct.pack("<I", MAGIC) + least.serialize()

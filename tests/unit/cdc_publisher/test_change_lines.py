@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import get_args
 
+import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
@@ -62,6 +63,17 @@ def test_a_change_is_a_line_in_every_envelope_and_format(
     assert [(at, op, json.loads(row)) for at, op, row in shown] == expected
     for record in records:
         assert isinstance(json.loads(change_line(record, of, as_json=True)), dict)
+
+
+def test_a_column_named_as_a_field_of_another_envelope_is_part_of_the_row(tmp_path: Path) -> None:
+    columns = pa.schema([("id", pa.int64()), ("_change_type", pa.string())])
+    table, topic = WrittenTable(tmp_path / "t", schema=columns).create(), Topic()
+    row = {"id": 1, "_change_type": "mine"}
+    table.append([row])
+    stream(table, topic, form=RecordForm(envelope="flat")).catch_up(1)
+    [line] = [change_line(read(record), None, as_json=False) for record in topic.records]
+    at, op, shown = line.split(" ", 2)
+    assert (at, op, json.loads(shown)) == ("1:0", "r", row)
 
 
 @pytest.mark.parametrize("record_format", ["avro", "protobuf"])

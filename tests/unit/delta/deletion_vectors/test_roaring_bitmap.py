@@ -104,6 +104,14 @@ def test_a_set_that_no_descriptor_could_describe_is_not_written(
         encode(of_rows(range(0, 200, 2)))
 
 
+def test_rows_past_2_to_the_48_are_read_and_not_written() -> None:
+    far = 1 << 48
+    assert decode(encode(of_rows([far - 1]))) == of_rows([far - 1])
+    assert decode(portable((1 << 16, ONE_ROW))) == of_rows([far + 7])
+    with pytest.raises(ValueError, match="can't be written"):
+        encode(of_rows([far]))
+
+
 def test_more_containers_than_any_file_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     content = encode(of_rows([0, BLOCK, 2 * BLOCK]))
     monkeypatch.setattr(roaring_bitmap, "CONTAINERS_MAX", 2)
