@@ -72,6 +72,10 @@ ROW_INTENT: Final = "dv_intent"
 Purpose = Literal["delete", "update"]
 
 
+RowCount = Annotated[int, Strict(), Field(ge=0, le=2**47)]
+"""A number of rows of a file. No file has more; rows past 2^48 fit into no deletion vector."""
+
+
 class RowIntent(Message):
     """Rows to delete from a file that stays.
 
@@ -86,7 +90,7 @@ class RowIntent(Message):
     path: Annotated[str, StringConstraints(min_length=1)]
     base: str | None = None
     rows: Mapping[str, JsonValue]
-    num_records: Count
+    num_records: RowCount
     op: Purpose = "delete"
 
 
@@ -103,8 +107,8 @@ class Source(Message):
     """
 
     path: FilePath
-    offset: Count
-    rows: Count
+    offset: RowCount
+    rows: RowCount
     base: Mapping[str, JsonValue] | None = None
 
 

@@ -290,6 +290,9 @@ def test_what_cannot_be_read_is_set_aside_with_its_bytes(
     assert gate.ask(proposal(add("good")))[-1].status == "committed"
 
 
+ONE_ROW = dict(builders.rows_of("old", [1]).rows)
+
+
 def body_of(one: Proposal, **fields: Any) -> bytes:
     """Return the record of a proposal with fields that the model would refuse."""
     body = {**json.loads(encode(one)), **fields}
@@ -309,6 +312,8 @@ def body_of(one: Proposal, **fields: Any) -> bytes:
         {"app_txn": {"app_id": ""}},
         {"app_txn": {"app_id": "a", "version": 2**63}},
         {"deadline_ms": "soon"},
+        {"dv_intents": [{"path": "old", "rows": ONE_ROW, "num_records": 2**47 + 1}]},
+        {"row_mapping": [{"path": "a", "sources": [{"path": "old", "offset": 2**48, "rows": 1}]}]},
         {"claim_check": {"path": "x", "size": -1, "sha256": "0" * 64}},
         {"claim_check": {"path": "x", "size": 1, "sha256": "no hash"}},
     ],
