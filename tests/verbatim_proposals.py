@@ -3,6 +3,7 @@
 from typing import Any
 
 from tests import builders
+from tests.fakes.memory_store import MemoryStore
 from tidegate_delta.log.commit import sha256
 from tidegate_messages.proposal import ClaimCheck, Proposal
 from tidegate_runtime.storage.log_store import LogStore
@@ -17,6 +18,8 @@ def stage(store: LogStore, version: int, content: bytes) -> ClaimCheck:
 
 def verbatim(gate: builders.Gate, version: int, *rows: builders.Row, **told: Any) -> Proposal:
     """Return a proposal of some rows as exactly one version, staged in the gate's store."""
-    claim = stage(gate.stores[builders.ROOT], version, builders.to_bytes(rows))
+    root = told.get("table_root", builders.ROOT)
+    store = gate.stores.setdefault(root, MemoryStore(root))
+    claim = stage(store, version, builders.to_bytes(rows))
     known = {"kind": "verbatim", "exact_version": version, "claim_check": claim}
     return builders.proposal(**{"read_version": version - 1, **known, **told})

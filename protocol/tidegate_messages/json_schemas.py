@@ -183,7 +183,7 @@ def _rules() -> list[Schema]:
     no_files = {"properties": {**empty_lists, "claim_check": _ABSENT}}
     return [
         _if(
-            {"allOf": [{"properties": _kind("commit", "verbatim")}, read]},
+            {"allOf": [commit, read]},
             _has(table_id=_GIVEN),
             "A commit to a table names the `metaData.id` that was read.",
         ),

@@ -259,7 +259,8 @@ class Proposal(Message):
     `row_mapping` of a compaction says where the rows of each removed file lie in the new files. For
     the kind `verbatim`, the file of the claim check holds the bytes of the whole entry of version
     `exact_version`; `read_version` is the version that the writer's work began from; `txn_id` is
-    commitInfo's, the same in each attempt. `reason` is for the kind `halt` and is passed on to
+    commitInfo's, the same in each attempt; `table_id` may be null, as the writer of a log may not
+    know it. Version 0 creates the table. `reason` is for the kind `halt` and is passed on to
     writers.
 
     What only the writer can know: `constraints_enforced` are the hashes of the constraints that it
@@ -343,4 +344,5 @@ class Proposal(Message):
     @property
     def is_create(self) -> bool:
         """Whether the proposal creates a table."""
-        return self.kind == "commit" and self.read_version == -1
+        is_version_0 = self.kind == "verbatim" and self.exact_version == 0
+        return self.read_version == -1 and (self.kind == "commit" or is_version_0)

@@ -72,9 +72,8 @@ _STORES: Final = ("s3://", "file://")
 
 def is_unsafe(entry: Entry, record: TableRecord) -> bool:
     """Return whether a version was written by an engine that may overwrite one on this store."""
-    return (
-        entry.provenance is None and entry.by_delta_spark and record.table_root.startswith(_STORES)
-    )
+    is_past_us = entry.is_past_the_gate and entry.by_delta_spark
+    return is_past_us and record.table_root.startswith(_STORES)
 
 
 def unsafe_writers_problem(configuration: Mapping[str, str]) -> str | None:

@@ -1,6 +1,6 @@
 """Verbatim proposals: bytes that become exactly version N, unchanged and alone, or do not.
 
-    N = head + 1    the bytes are written as version N, if they are valid
+    N = head + 1    the bytes are written as version N, if they are valid; version 0 creates a table
     N ≤ head        version N holds these bytes: committed, a repeat; others: rejected, for ever
     N > head + 1    denied: there is a gap
 
@@ -98,11 +98,11 @@ def decide(state: TableState, case: VerbatimCase) -> Decision:
         return Decision(_version_ahead(state, candidate), writer)
     validated: VerbatimEntry | None = None
     if needs_bytes(state, candidate):
-        read = _read(candidate, case.content, case.policy)
-        if isinstance(read, Rejection):
-            verdict = Verdict(candidate, "denied", rejection=read)
+        read_bytes = _read(candidate, case.content, case.policy)
+        if isinstance(read_bytes, Rejection):
+            verdict = Verdict(candidate, "denied", rejection=read_bytes)
             return Decision(verdict, writer)
-        validated = read
+        validated = read_bytes
         name = name or validated.entry.txn_id
         writer = name or str(candidate.id)
     committed_version = _version_with_txn_id(state, candidate, name)
@@ -115,9 +115,8 @@ def decide(state: TableState, case: VerbatimCase) -> Decision:
     if version <= state.version:
         return Decision(_version_taken(state, candidate), writer)
     assert validated is not None, "what may be written was read"
-    admission_input = AdmissionInput(
-        state.root, state.table_definition_at(max(candidate.read_version, 0)), case.now_ms
-    )
+    read = state.table_definition_at(max(candidate.read_version, 0)) if state.version >= 0 else None
+    admission_input = AdmissionInput(state.root, read, case.now_ms)
     complete = replace(candidate, content=validated.actions)
     rejection = late_or_wrong_table(complete, admission_input, case.policy)
     rejection = rejection or entry_problem(candidate, validated, state, case.now_ms)
@@ -140,7 +139,12 @@ def encoded_of(plan: BatchPlan) -> EncodedEntry | None:
     """Return the entry of a verbatim plan, None for any other plan."""
     validated = plan.ready
     return (
-        EncodedEntry(validated.content, validated.entry, validated.actions.adds)
+        EncodedEntry(
+            validated.content,
+            validated.entry,
+            validated.actions.adds,
+            verbatim=plan.verdicts[0].candidate.id,
+        )
         if validated
         else None
     )

@@ -88,7 +88,7 @@ class EncodedEntry:
 
     `adds` are its new files. `merged` are its merged deletion vectors, whose file, if any, is
     written before the entry. `row_ids` are the base row ids of each member's new files, if the
-    table tracks rows.
+    table tracks rows. `verbatim` is the proposal whose bytes it is, unchanged.
 
     Law: encoded.entry == entry_of(Commit.decode(version, content), sha256(content), len(content))
     """
@@ -98,6 +98,7 @@ class EncodedEntry:
     adds: tuple[Add, ...] = ()
     merged: MergeEffects = NO_EFFECTS
     row_ids: tuple[Mapping[str, int], ...] = ()
+    verbatim: UUID | None = None
 
 
 def encode(state: TableState, group: Group, origin: EntryWriter, attempt: Attempt) -> EncodedEntry:

@@ -120,9 +120,6 @@ CLAIM_FOLDER: Final = "_tidegate/proposals/"
 STAGED_FOLDER: Final = in_log(file_names.STAGED_FOLDER)
 KINDS: Final = frozenset(get_args(ProposalKind))
 
-_FOR_ONE_TABLE: Final = ("commit", "verbatim")
-"""The kinds that name the table that their writer read, by its `metaData.id`."""
-
 _REQUESTS: Final = ("cancel", "register", "halt", "reopen", "drop")
 """The kinds that propose no content. One with a flaw becomes a dead letter, and is not carried out:
 it is no fact of the table's log.
@@ -267,7 +264,7 @@ def _problem(proposal: Proposal, size: int, policy: Policy) -> Rejection | None:
     if unknown is not None:
         return unknown
     if proposal.table_id is None and proposal.read_version >= 0:
-        if proposal.kind in _FOR_ONE_TABLE:
+        if proposal.kind == "commit":
             problem = "is missing; it says which table `read_version` is a version of"
             remedy = "give metaData.id at that version, or read_version -1 to create a table"
             return flaw(MALFORMED, "table_id", problem, remedy)

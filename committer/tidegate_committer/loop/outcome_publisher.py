@@ -214,7 +214,7 @@ class OutcomePublisher:
             headers(commit, trace),
         )
         self.unflushed += 1
-        if entry.author == "external":
+        if entry.is_past_the_gate:
             EXTERNAL_VERSIONS.labels(record.name).inc()
             log_event(_log, "external", table=record.name, version=entry.version)
         table_id = entry.metadata.id if entry.metadata else record.table_id

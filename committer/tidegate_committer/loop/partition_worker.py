@@ -453,6 +453,8 @@ class PartitionWorker:
         self, table_committer: TableCommitter, verdicts: tuple[Verdict, ...]
     ) -> None:
         with self._publishing(table_committer):
+            if any(verdict.candidate.is_verbatim for verdict in verdicts):
+                self._publish_before_outcome(table_committer)
             for verdict in verdicts:
                 self.router.publish_verdict(table_committer, verdict)
             if verdicts:
@@ -461,6 +463,17 @@ class PartitionWorker:
             self._publish_versions(table_committer)
         for verdict in verdicts:
             self._deny(table_committer, verdict.candidate)
+
+    def _publish_before_outcome(self, table_committer: TableCommitter) -> None:
+        """Publish a verbatim version durably before its outcome.
+
+        Its writer removes the staged file once it has the outcome. By that file a takeover knows
+        what came through the gate, of the versions that no registration counts as published.
+        """
+        if table_committer.is_registered and table_committer.cache.unpublished:
+            self._publish_versions(table_committer)
+            self.publisher.table(table_committer.record)
+            self.publisher.flush()
 
     def _is_there(self, table_committer: TableCommitter) -> bool:
         """Return whether a table is loaded and its versions published; if not, go on loading it."""

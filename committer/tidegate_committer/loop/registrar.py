@@ -105,6 +105,12 @@ class Registrar:
         is_made = verdict.status == "committed" and not self._is_at_other_table(table_committer)
         if not is_made:
             return verdict
+        state, record = table_committer.cache.state, table_committer.record
+        assert state is not None, "what was created was loaded"
+        table_id = state.table_definition.metadata.id
+        dropped = self.tables.registry.dropped_from(record.table_root, table_id)
+        if dropped is not None:
+            return registration_rules.table_dropped(verdict.candidate, dropped)
         # The table exists by now, so if its name was taken meanwhile, it gets another name.
         table_committer.record = registration_rules.with_unique_name(
             table_committer.record, self.tables.registry

@@ -79,7 +79,8 @@ def objection(candidate: Candidate, registry: RegisteredTables) -> Verdict | Non
     root = proposal.table_root
     other = registry.under(root)
     if other is not None and other.status == "dropped":
-        if proposal.kind != "register":
+        # What is proposed as version 0 of an empty log, byte by byte, is another table.
+        if proposal.kind not in ("register", "verbatim"):
             return table_dropped(candidate, other)
     elif other is not None and other.status == "staged":
         if other.table != proposal.table:

@@ -11,7 +11,7 @@ from tidegate_committer.dependencies import Dependencies
 from tidegate_committer.group_commit.entry_encoding import EncodedEntry
 from tidegate_committer.group_commit.fair_queue import FairQueue
 from tidegate_committer.intake.candidate import Candidate
-from tidegate_committer.state.log_entry import Entry
+from tidegate_committer.state.log_entry import Entry, as_proposed
 from tidegate_committer.state.table_state import TableState, narrowed
 from tidegate_committer.state.version_history import BYTES_MAX, VERSIONS_MAX, weight, weight_of_past
 from tidegate_committer.store_executor import PendingRead
@@ -155,7 +155,7 @@ class TableCache:
         """
         self.state, self.viewed_s = state, sent_s
         self.read_cache.landed(encoded)
-        self.unpublished.append(encoded.entry)
+        self.unpublished.append(as_proposed(encoded.entry, encoded.verbatim))
         if state.keeps_past:
             passed = state.entries.get(state.version - state.window)
             self.history_bytes += weight(passed) if passed else 0

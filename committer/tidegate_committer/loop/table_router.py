@@ -136,13 +136,13 @@ class TableRouter:
         proposal = candidate.proposal
         if proposal is not None and proposal.kind == "register":
             self._register(candidate)
-        elif proposal is not None and proposal.is_create:
-            self._create(candidate)
-        elif proposal is None:
+        elif proposal is None or (candidate.is_verbatim and candidate.flaw is not None):
             # It may have been a proposal that creates the table, so report its own error, not
             # `unknown_table`.
             flaw = Verdict(candidate, "denied", rejection=candidate.flaw)
             self.publisher.answer(flaw, registration_rules.unregistered(candidate))
+        elif proposal.is_create:
+            self._create(candidate)
         else:
             unknown = registration_rules.unknown_table(candidate)
             self.publisher.answer(unknown, registration_rules.unregistered(candidate))

@@ -7,7 +7,7 @@ A write summary has the effects of one or more winners with which proposals can 
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Final, Literal, NamedTuple
 from uuid import UUID
@@ -104,8 +104,8 @@ class Entry:
     backfill or unbackfill, `by_delta_spark` that its engineInfo names delta-spark; `txn_id` is
     `commitInfo.txnId`, `provenance` our own record of its proposals.
 
-    `proposal_id` and `deletes` (rows deleted by intents) are set on a member of a group that is not
-    committed yet.
+    `proposal_id` is set on a verbatim entry that is to be published and, like `deletes` (rows
+    deleted by intents), on a member of a group that is not committed yet.
     Units: `size` in bytes; `timestamp` in ms since the Unix epoch.
     """
 
@@ -157,8 +157,13 @@ class Entry:
 
     @property
     def author(self) -> Literal["tidegate", "external"]:
-        """Whether our committer or an external writer wrote the version."""
+        """Whether our committer or an external writer made the bytes of the version."""
         return "tidegate" if self.provenance else "external"
+
+    @property
+    def is_past_the_gate(self) -> bool:
+        """Whether nobody proposed the version, of one that is to be published."""
+        return self.provenance is None and self.proposal_id is None
 
     @property
     def sole_proposal(self) -> UUID | None:
@@ -243,6 +248,11 @@ class Entry:
     def app_ids(self) -> frozenset[str]:
         """The applications whose transaction version it set."""
         return frozenset(txn.app_id for txn in self.txns)
+
+
+def as_proposed(entry: Entry, proposal_id: UUID | None) -> Entry:
+    """Return a version for publishing, with the verbatim proposal that brought it, if one did."""
+    return entry if proposal_id is None else replace(entry, proposal_id=proposal_id)
 
 
 def names_what_left(origin: Provenance) -> bool:

@@ -163,7 +163,7 @@ class DecisionRead:
         began_s = self.dependencies.clock.boot_s()
         self.state, new_entries = recovery.refresh(self.store, self.state)
         self.read_cache.overtaken(new_entries)
-        self.new_entries += new_entries
+        self.new_entries += recovery.as_they_came(self.store, new_entries)
         self.viewed_s, self.is_behind = began_s, False
 
     def _fetch(self) -> None:

@@ -23,7 +23,7 @@ from tidegate_committer.intake.identity_leases import LeasedBlocks
 from tidegate_committer.intake.proposal_actions import canonical, vector_text
 from tidegate_committer.persistent_map import PersistentMap
 from tidegate_committer.state.live_files import LiveFiles
-from tidegate_committer.state.log_entry import Entry, entry_of
+from tidegate_committer.state.log_entry import Entry, as_proposed, entry_of
 from tidegate_committer.state.table_definition import TableDefinition, table_definition_after
 from tidegate_committer.state.table_state import (
     DecidedProposal,
@@ -47,7 +47,13 @@ from tidegate_delta.features.row_tracking import (
 )
 from tidegate_delta.features.supported_features import check_writable
 from tidegate_delta.log.commit import sha256
-from tidegate_delta.log.file_names import LOG_FOLDER, commit_name, in_log
+from tidegate_delta.log.file_names import (
+    LOG_FOLDER,
+    STAGED_FOLDER,
+    commit_name,
+    in_log,
+    staged_version,
+)
 from tidegate_delta.log.file_paths import unusual_in
 from tidegate_delta.snapshots.snapshot import LiveKeys, Snapshot
 from tidegate_delta.value_limits import TIMESTAMP_MAX
@@ -285,6 +291,33 @@ def unpublished(store: LogStore, state: TableState, published_through: int) -> l
     # The state's window begins later if the table definition before it can no longer be read.
     below = entries(store, range(published_through + 1, state.window_start))
     return [*below, *state.since(max(published_through, state.window_start - 1))]
+
+
+def as_they_came(store: LogStore, new_entries: Sequence[Entry]) -> list[Entry]:
+    """Return versions that are to be published, with the verbatim proposals that brought them.
+
+    Their bytes do not say so. But the staged file is there until its writer has the outcome. Other
+    engines' commits without a txnId are nobody's proposals: delta-spark and its kernels have one.
+    Raises: Unavailable.
+    """
+    unknown = {
+        entry.version: entry
+        for entry in new_entries
+        if entry.is_past_the_gate and entry.txn_id is not None
+    }
+    if not unknown:
+        return [*new_entries]
+    known = dict[int, UUID]()
+    for file in store.list_from(in_log(STAGED_FOLDER), ""):
+        name = file.path.rpartition("/")[2]
+        version = staged_version(name)
+        entry = unknown.get(version) if version is not None else None
+        if entry is None or file.size != entry.size:
+            continue
+        content = store.read(file.path)
+        if content is not None and sha256(content) == entry.sha256:
+            known[entry.version] = UUID(name.split(".")[1])
+    return [as_proposed(entry, known.get(entry.version)) for entry in new_entries]
 
 
 def _check_timestamp_limit(store: LogStore, state: TableState) -> TableState:

@@ -73,6 +73,7 @@ def _read(
     state = recovery.reach_back(store, state, published_through - 1)
     recovery.check_published(store, state, record)
     unpublished_entries = recovery.unpublished(store, state, published_through)
+    unpublished_entries = recovery.as_they_came(store, unpublished_entries)
     is_young = listed_s - began_s <= dependencies.settings.view_age_max_s
     return LoadedTable(state, unpublished_entries, listed_s if is_young else began_s)
 

@@ -86,7 +86,8 @@ class VerbatimEntry:
 
 @dataclass(frozen=True)
 class VerbatimArrival:
-    """A verbatim entry and the table that it follows. `after` is the table definition after it.
+    """A verbatim entry and the table that it follows. `before` and `after` are the table definition
+    before and after it; there is none before a table's version 0.
 
     Units: `now_ms` in ms since the Unix epoch.
     """
@@ -94,6 +95,7 @@ class VerbatimArrival:
     candidate: Candidate
     ready: VerbatimEntry
     state: TableState
+    before: TableDefinition | None
     after: TableDefinition
     now_ms: int
 
@@ -134,8 +136,16 @@ def entry_problem(
     candidate: Candidate, validated: VerbatimEntry, state: TableState, now_ms: int
 ) -> Rejection | None:
     """Return why a verbatim entry may not become the version after a table's head, or None."""
-    after = state.table_definition.after(validated.actions.metadata, validated.actions.protocol)
-    arrival = VerbatimArrival(candidate, validated, state, after, now_ms)
+    metadata, protocol = validated.actions.metadata, validated.actions.protocol
+    before = state.table_definition if state.version >= 0 else None
+    if before is not None:
+        after = before.after(metadata, protocol)
+    elif metadata is not None and protocol is not None:
+        after = TableDefinition(metadata, protocol)
+    else:
+        problem = "does not say both protocol and metaData, as a table's first version must"
+        return flaw(MALFORMED, FIELD, problem, "write both into version 0")
+    arrival = VerbatimArrival(candidate, validated, state, before, after, now_ms)
     return next((rejection for check in CHECKS if (rejection := check(arrival))), None)
 
 
@@ -238,12 +248,13 @@ def is_not_ours(arrival: VerbatimArrival) -> Rejection | None:
 
 def is_a_table(arrival: VerbatimArrival) -> Rejection | None:
     """The new metadata and protocol are supported, and the change is allowed."""
-    before, after = arrival.state.table_definition, arrival.after
+    before, after = arrival.before, arrival.after
     if after is before:
         return None
+    known = before.definition if before is not None else None
     try:
         check_writable(after.protocol, after.metadata, arrival.state.root)
-        flaws = check_change(before.definition, after.definition, dropping=_dropped(arrival))
+        flaws = check_change(known, after.definition, dropping=_dropped(arrival))
     except UnsupportedFeature as error:
         rule = NOT_SUPPORTED if error.feature in FEATURES else UNKNOWN_FEATURE
         return _illegal(rule, "protocol", fault_in(error), error.error_class)
@@ -258,13 +269,15 @@ def is_a_table(arrival: VerbatimArrival) -> Rejection | None:
 
 def columns_keep_their_names(arrival: VerbatimArrival) -> Rejection | None:
     """Files that stay have each column by the name that the table looks for."""
-    return files_left_behind(arrival.ready.actions, arrival.state)
+    is_new = arrival.before is None
+    return None if is_new else files_left_behind(arrival.ready.actions, arrival.state)
 
 
 def _dropped(arrival: VerbatimArrival) -> str | None:
     """Return the single feature that a version with the operation DROP FEATURE drops, or None."""
     info = arrival.ready.commit.info
-    dropped = arrival.state.table_definition.features - arrival.after.features
+    before = arrival.before.features if arrival.before is not None else frozenset[str]()
+    dropped = before - arrival.after.features
     is_drop = info is not None and info.operation == DROP_FEATURE and len(dropped) == 1
     return min(dropped) if is_drop else None
 
@@ -329,11 +342,9 @@ def _enablement_problem(arrival: VerbatimArrival) -> Rejection | None:
     """A version that enables in-commit timestamps must state since when, or readers look for them
     in earlier versions.
     """
-    before, after, entry = (
-        arrival.state.table_definition.metadata,
-        arrival.after.metadata,
-        arrival.ready.entry,
-    )
+    if arrival.before is None:
+        return None
+    before, after, entry = arrival.before.metadata, arrival.after.metadata, arrival.ready.entry
     if not in_commit_timestamps.begins(before, after):
         return None
     expected = in_commit_timestamps.with_enablement(
@@ -385,7 +396,7 @@ def _without_vector_files(
 def takes_appends_only(arrival: VerbatimArrival) -> Rejection | None:
     """An append-only table loses no rows."""
     loses_rows = any(remove.data_change for remove in arrival.ready.actions.removes)
-    if not loses_rows or not append_only(arrival.state.table_definition.metadata):
+    if not loses_rows or arrival.before is None or not append_only(arrival.before.metadata):
         return None
     problem = "rows leave a table that only takes appends"
     return flaw("append_only", FIELD, problem, "unset delta.appendOnly first")

@@ -1,6 +1,8 @@
 """Engines that may overwrite a version: the committer warns, or halts the table."""
 
+import logging
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 from prometheus_client import REGISTRY
@@ -12,9 +14,11 @@ from tests.support.decisions import state_of
 from tests.support.outcomes import rules_of
 from tests.support.tables import creating
 from tests.unit.committer.held_puts import HeldPuts
+from tests.verbatim_proposals import verbatim
 from tidegate_committer.admission.tidegate_properties import is_unsafe
 from tidegate_committer.settings import CommitterSection
 from tidegate_committer.store_executor import InlineExecutor, StoreExecutor
+from tidegate_delta.errors import Unavailable
 from tidegate_delta.log.file_names import commit_name, in_log
 
 BUCKET = "s3://bucket/t"
@@ -164,6 +168,31 @@ def test_delta_spark_through_the_gate_is_a_writer_like_others() -> None:
     own = replace(state.entries[result.version or 0], by_delta_spark=True)  # as a restart reads it
     assert not is_unsafe(own, gate.tables()[TABLE])
     assert is_unsafe(replace(own, provenance=None), gate.tables()[TABLE])
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_verbatim_versions_of_delta_spark_halt_no_table(
+    is_killed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    gate = served(BUCKET, "halt")
+    before = warned(gate)
+    rows = (info(engineInfo=SPARK, txnId="w"), add("a"))
+    one = verbatim(gate, 1, *rows, table_root=BUCKET, table_id=None)
+    if is_killed:
+        gate.send(one)
+        dead = mock.patch.object(gate.loop.producer, "flush", side_effect=Unavailable("it dies"))
+        with dead, pytest.raises(Unavailable):
+            gate.settle(3)
+        gate.restart()
+        gate.settle(12)
+    else:
+        gate.ask(one)
+    assert [result.status for result in gate.outcomes()[1:]][-1] == "committed"
+    assert (status(gate), warned(gate)) == ("open", before)
+    assert [commit.version for commit in gate.commits()] == [0, 1]
+    events = {record.getMessage().split()[0] for record in caplog.records}
+    assert events.isdisjoint({"external", "unsafe_writer"}), events
 
 
 def test_what_a_table_went_through_before_it_came_to_the_gate_is_past() -> None:

@@ -47,7 +47,7 @@ def test_ready_bytes_become_the_next_version_as_they_are(gate: Gate) -> None:
     assert sha256(content) == one.claim_check.sha256
 
 
-def test_they_are_told_as_another_engines_version_and_live_on(gate: Gate) -> None:
+def test_a_verbatim_version_is_published_as_another_engines_and_lives_on(gate: Gate) -> None:
     gate.ask(verbatim(gate, 1, info(txnId="w"), add("a")))
     event = gate.commits()[-1]
     content = bytes_of(gate, 1)
@@ -307,6 +307,10 @@ def test_a_timestamp_of_its_own_must_be_there_and_later() -> None:
 def test_ready_bytes_of_another_table_or_of_long_ago_are_denied(gate: Gate) -> None:
     rows = (info(txnId="w"), add("a"))
     assert answer(gate, verbatim(gate, 1, *rows, table_id="another")) == ("denied", "other_table")
+    assert answer(gate, verbatim(gate, 1, *rows, table_id=None, deadline_ms=1)) == (
+        "denied",
+        "deadline_passed",
+    )
     assert answer(gate, verbatim(gate, 1, *rows, deadline_ms=1)) == ("denied", "deadline_passed")
     assert answer(gate, verbatim(gate, 1, *rows, files_since_ms=1)) == ("denied", "files_too_old")
     unread = verbatim(gate, 1, *rows, read_version=-1, table_id=builders.TABLE_ID)
