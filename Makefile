@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-NIGHT := model simulation properties oracle fuzz contests blows writers images drills judge generated tpch misuses connect connect-example clients histories console bench demo
+NIGHT := model simulation properties oracle fuzz contests blows door writers images drills judge generated tpch misuses connect connect-example clients histories console bench demo
 .PHONY: help env demo site test check unit model simulation sim fuzz conformance integration judge containers cluster emulators \
 	kafka-image contests nightly bench docs charts release lock clean $(NIGHT:%=night-%)
 
@@ -150,6 +150,12 @@ night-contests:
 night-blows:
 	$(call heading,night: $(NIGHTLY_BLOWS) kills and suspensions under load; 40 minutes)
 	@$(PYTEST) -v $(call budget,40) tests/integration/test_blows.py --blows $(NIGHTLY_BLOWS)
+
+night-door:
+	$(call heading,night: delta-spark through the gate: a hundred kills$(comma) the judged scripts$(comma) generated cases; 2 hours)
+	@$(PYTEST) -v $(call budget,30) tests/integration/test_log_store.py --blows 1000
+	@$(PYTEST) -v $(call budget,50) tests/integration/test_spark_judge.py --full --door
+	@$(PYTEST) -v -s $(call budget,40) tests/judge --judged 200 --door
 
 night-writers:
 	$(call heading,night: $(NIGHTLY_VERSIONS) versions by writers of all kinds; 45 minutes)

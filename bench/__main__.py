@@ -17,6 +17,7 @@ from bench import (
     checkpoints_beside,
     committer_cpu,
     committer_state,
+    door,
     driver_memory,
     log_size,
     open_table,
@@ -106,7 +107,7 @@ def bench(
         list[str] | None,
         typer.Option(
             help="slow, one, in-flight, local, ungrouped, beside, flooded, stale, deletes, spark, "
-            "takeover, changes, changes-beside, open, read, cpu, state, driver, checkpoint, "
+            "door, takeover, changes, changes-beside, open, read, cpu, state, driver, checkpoint, "
             "checkpoint-beside, log-size, restart, registered"
         ),
     ] = None,
@@ -123,6 +124,7 @@ def bench(
     parts: dict[str, Callable[[LocalStack, Path], Sequence[Figure]]] = {
         "deletes": lambda stack, folder: row_deletes.figures(stack.kafka, folder, rounds, seconds),
         "spark": lambda stack, folder: spark_beside.figures(stack, folder, rounds, seconds, rows),
+        "door": lambda stack, folder: door.figures(stack, folder, rounds, seconds),
         "takeover": lambda stack, folder: takeover.figures(stack, folder, rounds),
         "changes": lambda stack, folder: changes.figures(stack, folder, rounds),
         "changes-beside": changes_beside.figures,

@@ -42,7 +42,7 @@ COLUMNS: Final = (
     "cast(id AS string) AS note",
     "date_add(date'2024-01-01', cast(id % 365 AS int)) AS day",
 )
-_CONFIG: Final = {
+CONFIG: Final = {
     "spark.driver.memory": "3g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -60,7 +60,7 @@ def open_session() -> SparkSession:
     """Return a session on two cores with delta-spark's jars."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName("tidegate-bench").master("local[2]")
-    for key, value in _CONFIG.items():
+    for key, value in CONFIG.items():
         builder = builder.config(key, value)
     session = configure_spark_with_delta_pip(builder).getOrCreate()
     session.sparkContext.setLogLevel("OFF")

@@ -40,6 +40,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=20,
         help="generated cases beside delta-spark, from seed 0 (20)",
     )
+    parser.getgroup("judge").addoption(
+        "--door", action="store_true", help="delta-spark commits through the gate"
+    )
     processes = parser.getgroup("processes")
     processes.addoption(
         "--blows", type=int, default=34, help="kills and suspensions of committers under load (34)"

@@ -1,8 +1,8 @@
 """The public API of Tidegate: `from tidegate import Client, Table`.
 
-`Client` needs no Spark. `Table`, `TidegateSource` and `use_session` need PySpark. Each is imported
-when it is first used, so that the module itself loads quickly. Types for editors are in
-`__init__.pyi`.
+`Client` needs no Spark. `Table`, `TidegateSource` and `use_session` need PySpark; `spark_config` is
+for jobs of delta-spark. Each is imported when it is first used, so that the module itself loads
+quickly. Types for editors are in `__init__.pyi`.
 """
 
 from importlib import import_module
@@ -22,6 +22,7 @@ from tidegate_runtime.client.proposal_builders import Stamp, Target
 from tidegate_runtime.kafka.settings import KafkaSettings
 
 __all__ = [
+    "LOG_STORE_PACKAGES",
     "AppTxn",
     "Client",
     "InvalidRequest",
@@ -39,12 +40,17 @@ __all__ = [
     "TidegateError",
     "TidegateSource",
     "Unavailable",
+    "log_store_jar",
     "result",
+    "spark_config",
     "use_session",
 ]
 
 _LOADED_LATER = {
     "Client": "tidegate_producers.client",
+    "LOG_STORE_PACKAGES": "tidegate_producers.log_store",
+    "log_store_jar": "tidegate_producers.log_store",
+    "spark_config": "tidegate_producers.log_store",
     "Table": "tidegate_producers.table",
     "TidegateSource": "tidegate_producers.datasource",
     "use_session": "tidegate_producers.datasource",

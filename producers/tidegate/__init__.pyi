@@ -11,6 +11,9 @@ from tidegate_messages.proposal import ReadSet as ReadSet
 from tidegate_producers.client import Client as Client
 from tidegate_producers.datasource import TidegateSource as TidegateSource
 from tidegate_producers.datasource import use_session as use_session
+from tidegate_producers.log_store import LOG_STORE_PACKAGES as LOG_STORE_PACKAGES
+from tidegate_producers.log_store import log_store_jar as log_store_jar
+from tidegate_producers.log_store import spark_config as spark_config
 from tidegate_producers.table import Table as Table
 from tidegate_runtime.client.client import Rejected as Rejected
 from tidegate_runtime.client.client import result as result

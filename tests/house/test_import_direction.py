@@ -41,7 +41,7 @@ ROOMS: Final = {
         "client followers cli",
     ),
     "tidegate_producers": (
-        "options history parquet",
+        "options history parquet log_store",
         "cached_clients",
         "writing explanation_search",
         "vacuum",

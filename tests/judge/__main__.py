@@ -1,4 +1,7 @@
-"""Runs seeds, and prints what differs and what took how long: `python -m tests.judge 0 200`."""
+"""Runs seeds, and prints what differs and what took how long: `python -m tests.judge 0 200`.
+
+Behind the numbers: `shrink` shrinks what is found, `door` has delta-spark commit through the gate.
+"""
 
 import sys
 import tempfile
@@ -9,8 +12,11 @@ from tests.judge.running import Found, judged
 from tests.judge.surroundings import surroundings
 
 
-def main(seeds: list[int], *, shrinks: bool) -> None:
-    with tempfile.TemporaryDirectory() as folder, surroundings(Path(folder), len(seeds)) as judge:
+def main(seeds: list[int], *, shrinks: bool, door: bool) -> None:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        surroundings(Path(folder), len(seeds), through_the_gate=door) as judge,
+    ):
         began_s = time.monotonic()
 
         def report(found: Found) -> None:
@@ -42,4 +48,4 @@ if __name__ == "__main__":
     listed = (
         [int(first), *map(int, last.split(","))] if "," in last else range(int(first), int(last))
     )
-    main(list(listed), shrinks=bool(more))
+    main(list(listed), shrinks="shrink" in more, door="door" in more)

@@ -11,10 +11,12 @@ from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession
 
 from tests.integration.conftest import Line, own_topics
+from tests.integration.door_program import door_settings
 from tests.integration.test_spark_judge import CONFIG
 from tests.judge import loaded_workers
 from tests.judge.comparison import Judge
 from tidegate_local.embedded_kafka import EmbeddedKafka
+from tidegate_runtime.kafka.settings import KafkaSettings
 
 FAST: Final = {
     **CONFIG,
@@ -42,12 +44,16 @@ after ten minutes it still takes most of a core.
 SHORT: Final = 100
 
 
-def open_spark(sequences: int) -> SparkSession:
-    """Return a session with delta-spark, for a run of so many sequences."""
+def open_spark(sequences: int, gate: KafkaSettings | None = None) -> SparkSession:
+    """Return a session with delta-spark, for a run of so many sequences.
+
+    Where `gate` is given, delta-spark's commits go through it.
+    """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     builder = SparkSession.builder.appName("tidegate-judge").master("local[2]")
-    for key, value in (LONG if sequences > SHORT else FAST).items():
+    through = {} if gate is None else door_settings(gate)
+    for key, value in {**(LONG if sequences > SHORT else FAST), **through}.items():
         builder = builder.config(key, value)
     session = configure_spark_with_delta_pip(builder).getOrCreate()
     session.sparkContext.setLogLevel("OFF")
@@ -65,7 +71,9 @@ def judge_of(spark: SparkSession, line: Line) -> Judge:
 
 
 @contextmanager
-def surroundings(folder: Path, sequences: int = SHORT) -> Iterator[Judge]:
+def surroundings(
+    folder: Path, sequences: int = SHORT, *, through_the_gate: bool = False
+) -> Iterator[Judge]:
     """Yield a judge with a Kafka and a committer of its own, for so many sequences."""
     tables = folder / "tables"
     tables.mkdir(parents=True)
@@ -73,6 +81,7 @@ def surroundings(folder: Path, sequences: int = SHORT) -> Iterator[Judge]:
         line = Line(own_topics(kafka.bootstrap), folder / "services", tables)
         try:
             line.started("committer")
-            yield judge_of(open_spark(sequences), line)
+            spark = open_spark(sequences, line.kafka if through_the_gate else None)
+            yield judge_of(spark, line)
         finally:
             line.stop()

@@ -24,8 +24,9 @@ def judge(shared_line: Line, request: pytest.FixtureRequest) -> Judge:
     """Return a judge; skip where delta-spark's jars can't be had."""
     if SparkSession.getActiveSession() is not None:
         pytest.skip("another session runs in this process, without delta-spark")
+    gate = shared_line.kafka if request.config.getoption("--door") else None
     try:
-        spark = open_spark(request.config.getoption("--judged"))
+        spark = open_spark(request.config.getoption("--judged"), gate)
     except (PySparkException, PySparkRuntimeError):
         pytest.skip("delta-spark's jar can't be had: no Maven repository answers")
     shared_line.started("committer")

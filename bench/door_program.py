@@ -1,0 +1,64 @@
+"""Appends of one row by delta-spark, in a process of its own: `program SETTINGS FOLDER SECONDS`.
+
+SETTINGS are those of the session, as JSON. It prints, as JSON, what each of LONE appends took, then
+how many appends WRITERS threads made to one table within SECONDS, and how many of them gave up.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from delta import configure_spark_with_delta_pip
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+LONE: Final = 40
+WARM: Final = 10
+WRITERS: Final = 16
+
+
+def main(settings: str, folder: str, seconds: float) -> None:
+    """Measure, and print the result."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.appName("door").master("local[2]")
+    for key, value in json.loads(settings).items():
+        builder = builder.config(key, value)
+    spark = configure_spark_with_delta_pip(builder).getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    lone, shared = f"delta.`{folder}/lone`", f"delta.`{folder}/shared`"
+    for table in (lone, shared):
+        spark.sql(f"CREATE TABLE {table} (id BIGINT) USING delta")
+    took_s = []
+    for number in range(WARM + LONE):
+        began = time.perf_counter()
+        spark.sql(f"INSERT INTO {lone} VALUES ({number})")
+        took_s.append(time.perf_counter() - began)
+    until = time.perf_counter() + seconds
+    all_ready = threading.Barrier(WRITERS)
+
+    def append(writer: int) -> tuple[int, int]:
+        done = gave_up = 0
+        all_ready.wait()
+        while time.perf_counter() < until:
+            try:
+                spark.sql(f"INSERT INTO {shared} VALUES ({writer})")
+                done += 1
+            except (PySparkException, Py4JJavaError):  # a lost race
+                gave_up += 1
+        return done, gave_up
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        counts = list(pool.map(append, range(WRITERS)))
+    done, gave_up = (sum(column) for column in zip(*counts, strict=True))
+    there = spark.sql(f"SELECT count(*) FROM {shared}").collect()[0][0]
+    assert there == done, f"{done} appends were done, and {there} rows are there"
+    print(json.dumps({"took_s": took_s[WARM:], "rate": done / seconds, "gave_up": gave_up}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], float(sys.argv[3]))

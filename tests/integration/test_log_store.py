@@ -1,0 +1,411 @@
+"""Jobs of delta-spark that know nothing of Tidegate commit through the gate, by a log store.
+
+Each driver is a process: the class path of a JVM that has one session can't be changed.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from tests.integration import door_program
+from tests.integration.conftest import Line
+from tests.integration.proposers import values
+from tests.integration.test_committer_processes import until
+from tidegate import Client
+from tidegate_local.child_processes import ServiceProcess
+from tidegate_local.kafka_jars import java_command
+from tidegate_producers.log_store import JAR
+from tidegate_runtime.kafka.settings import KafkaSettings
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(1_800)]
+
+
+NO_SETTINGS: Final[Mapping[str, str]] = {}
+
+
+class Failed(Exception):
+    """A driver's job ended with an error."""
+
+
+class Driver:
+    """A process with a Spark session."""
+
+    def __init__(
+        self, kafka: KafkaSettings, warehouse: Path, settings: Mapping[str, str] = NO_SETTINGS
+    ) -> None:
+        own = json.dumps(dict(settings))
+        arguments = [kafka.bootstrap_servers, kafka.topic_prefix, str(warehouse), own]
+        self._log = warehouse.with_suffix(".log").open("w", encoding="utf-8")
+        self._process = subprocess.Popen(
+            [sys.executable, door_program.__file__, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+        )
+        self._lock = threading.Lock()
+
+    def ready(self) -> "Driver":
+        """Wait until it has a session; skip where delta-spark's jar can't be had."""
+        try:
+            self._answer()
+        except Failed:
+            if self._process.wait() == door_program.NO_JAR:
+                pytest.skip("delta-spark's jar can't be had: no Maven repository answers")
+            raise
+        return self
+
+    def run(self, code: str) -> Any:
+        """Run Python code in it, and return what it left in `result`. Raises: Failed."""
+        with self._lock:
+            assert self._process.stdin is not None
+            self._process.stdin.write(json.dumps(code) + "\n")
+            self._process.stdin.flush()
+            return self._answer()
+
+    def sql(self, *statements: str) -> Any:
+        """Run SQL statements, and return the rows of the last one."""
+        lines = [f"rows = spark.sql({statement!r})" for statement in statements]
+        return self.run("\n".join([*lines, "result = [list(row) for row in rows.collect()]"]))
+
+    def kill(self) -> None:
+        """Kill it."""
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise Failed("the driver has ended")
+        answer: Mapping[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise Failed(answer["error"])
+        return answer["result"]
+
+
+@pytest.fixture(scope="module")
+def committer(shared_line: Line) -> ServiceProcess:
+    if not JAR.is_file():
+        pytest.skip(f"{JAR.name} is not there: {java_command()} has no compiler")
+    return shared_line.started("committer")
+
+
+@pytest.fixture(scope="module")
+def door(shared_line: Line, committer: ServiceProcess) -> Iterator[Driver]:
+    patience = {"spark.tidegate.kafka.default.api.timeout.ms": "3000"}
+    driver = Driver(shared_line.kafka, shared_line.tables / "warehouse", patience)
+    yield driver.ready()
+    driver.kill()
+
+
+def published(line: Line, name: str) -> list[int]:
+    """Return the versions of a table that were published."""
+    records = values(line.kafka, line.kafka.topics.commits)
+    return sorted({record["version"] for record in records if record["name"] == name})
+
+
+def past_the_gate(committer: ServiceProcess) -> set[tuple[str, int]]:
+    """Return the versions, by table, that the committer has found and nobody proposed."""
+    lines = map(json.loads, committer.child.log.read_text("utf-8").splitlines())
+    return {(one["table"], one["version"]) for one in lines if one["event"] == "external"}
+
+
+VERBS: Final = (
+    "CREATE TABLE {t} (id BIGINT, name STRING) USING delta TBLPROPERTIES "
+    "('delta.enableDeletionVectors' = 'true', 'delta.enableInCommitTimestamps' = 'true')",
+    "INSERT INTO {t} VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd')",
+    "UPDATE {t} SET name = 'B' WHERE id = 2",
+    "DELETE FROM {t} WHERE id = 3",
+    "MERGE INTO {t} AS t USING (SELECT 4 AS id, 'D' AS name UNION ALL SELECT 5, 'e') AS s "
+    "ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+    "ALTER TABLE {t} ADD COLUMNS (day DATE)",
+    "OPTIMIZE {t}",
+    "INSERT OVERWRITE {t} VALUES (9, 'z', DATE '2026-01-01')",
+    "RESTORE TABLE {t} TO VERSION AS OF 4",
+    "CREATE OR REPLACE TABLE {t} USING delta AS SELECT 7 AS id, 'g' AS name",
+    "INSERT INTO {t} VALUES (8, 'h')",
+)
+
+
+def test_sql_of_an_unmodified_job_goes_through_the_gate(
+    door: Driver, committer: ServiceProcess, shared_line: Line
+) -> None:
+    table = f"delta.`{shared_line.tables / 'orders'}`"
+    for verb in VERBS:
+        door.sql(verb.format(t=table))
+    assert door.sql(f"SELECT * FROM {table} ORDER BY id") == [[7, "g"], [8, "h"]]
+    before = door.sql(f"SELECT id, name FROM {table} VERSION AS OF 4 ORDER BY id")
+    assert before == [[1, "a"], [2, "B"], [4, "D"], [5, "e"]]
+    history = door.sql(f"DESCRIBE HISTORY {table}")
+    assert len(history) >= len(VERBS) - 1
+    assert published(shared_line, "orders") == list(range(len(history)))
+    assert past_the_gate(committer) == set()
+
+
+MANAGED: Final = (
+    "CREATE TABLE catalogued (id BIGINT, day DATE, name STRING) USING delta PARTITIONED BY (day)",
+    "INSERT INTO catalogued VALUES (1, DATE '2026-01-01', 'a'), (2, NULL, 'b')",
+    "CREATE TABLE copied USING delta AS SELECT * FROM catalogued",
+    "INSERT INTO copied SELECT id + 10, day, name FROM catalogued",
+)
+
+
+def test_tables_of_the_catalog_frames_and_streams_go_through_the_gate(
+    door: Driver, committer: ServiceProcess, shared_line: Line
+) -> None:
+    assert door.sql(*MANAGED, "SELECT id FROM copied ORDER BY id") == [[1], [2], [11], [12]]
+    door.run(
+        "spark.range(3).write.format('delta').saveAsTable('saved')\n"
+        "spark.range(3, 5).writeTo('saved').append()\n"
+        "from delta import DeltaTable\n"
+        "DeltaTable.forName(spark, 'saved').delete('id = 0')\n"
+        "query = (spark.readStream.table('saved').writeStream.format('delta')"
+        f".option('checkpointLocation', {str(shared_line.folder / 'checkpoint')!r})"
+        ".option('skipChangeCommits', 'true').trigger(availableNow=True).toTable('streamed'))\n"
+        "query.awaitTermination()\n"
+    )
+    assert door.sql("SELECT count(*) FROM saved") == [[4]]
+    assert door.sql("SELECT count(*) FROM streamed")[0][0] in (4, 5)
+    for name in ("catalogued", "copied", "saved", "streamed"):
+        assert published(shared_line, name), name
+    assert past_the_gate(committer) == set()
+
+
+def test_our_writers_and_the_job_share_a_table(door: Driver, shared_line: Line) -> None:
+    folder = shared_line.tables / "sha red"
+    door.sql(f"CREATE TABLE delta.`{folder}` (id BIGINT) USING delta")
+    options = {"topicPrefix": shared_line.kafka.topic_prefix}
+    with Client(shared_line.kafka.bootstrap_servers, options) as client:
+        for number in range(0, 10, 2):
+            client.append(str(folder), pa.table({"id": [number]}))
+            door.sql(f"INSERT INTO delta.`{folder}` VALUES ({number + 1})")
+        client.delete(str(folder), "id = 3")
+    rows = door.sql(f"SELECT id FROM delta.`{folder}` ORDER BY id")
+    assert rows == [[id_] for id_ in (0, 1, 2, 4, 5, 6, 7, 8, 9)]
+
+
+def test_a_table_that_nobody_knows_is_registered_at_its_first_commit(
+    door: Driver, shared_line: Line
+) -> None:
+    folder = shared_line.tables / "found"
+    write_deltalake(str(folder), pa.table({"id": [1]}))
+    door.run("spark.conf.set('spark.tidegate.register', 'false')")
+    with pytest.raises(Failed, match=r"no table is registered at .*register"):
+        door.sql(f"INSERT INTO delta.`{folder}` VALUES (2)")
+    door.run("spark.conf.unset('spark.tidegate.register')")
+    door.sql(f"INSERT INTO delta.`{folder}` VALUES (3)")
+    assert door.sql(f"SELECT id FROM delta.`{folder}` ORDER BY id") == [[1], [3]]
+    assert published(shared_line, "found") == [1]
+
+
+def test_a_folder_that_was_removed_is_named_and_served_again_after_a_drop(
+    door: Driver, shared_line: Line
+) -> None:
+    door.sql("CREATE TABLE fleeting (id BIGINT) USING delta", "INSERT INTO fleeting VALUES (1)")
+    door.run("spark.sql('DROP TABLE fleeting')")
+    with pytest.raises(Failed, match=r"it was removed or made anew\. Run `tidegate table drop"):
+        door.sql("CREATE TABLE fleeting (id BIGINT) USING delta")
+    root = (shared_line.tables / "warehouse" / "fleeting").as_uri()
+    settings = [part for pair in shared_line.settings.items() for part in ("--set", "=".join(pair))]
+    main = "from tidegate_runtime.cli.main import main; main()"
+    subprocess.run(
+        [sys.executable, "-c", main, "table", "drop", root, "--yes", *settings], check=True
+    )
+    door.sql("CREATE TABLE fleeting (id BIGINT) USING delta", "INSERT INTO fleeting VALUES (2)")
+    assert door.sql("SELECT id FROM fleeting") == [[2]]
+
+
+WRONG: Final = {
+    "spark.tidegate.kafka.bootstrap.servers": {
+        "": "bootstrap.servers is not set",
+        "nowhere.invalid:9092": "spark.tidegate.kafka.bootstrap.servers",
+        "127.0.0.1:1": "Kafka at 127.0.0.1:1 did not answer",
+        "a b": "spark.tidegate.kafka.bootstrap.servers",
+    },
+    "spark.tidegate.topic.prefix": {
+        "nobody.": "there is no topic nobody.",
+        "a b": "spark.tidegate.topic.prefix",
+    },
+    "spark.tidegate.timeout.seconds": {
+        "0": "whole seconds",
+        "-1": "whole seconds",
+        "5m": "whole seconds",
+        "1.5": "whole seconds",
+        "": "whole seconds",
+        "10000000": "whole seconds",
+    },
+    "spark.tidegate.register": {"yes": "true or false", "True": "true or false", "": "true or"},
+    "spark.tidegate.kafka.security.protocol": {
+        "TLS": "security.protocol",
+        "SASL_PLAINTEXT": "spark.tidegate.kafka.",
+    },
+    "spark.tidegate.kafka.sasl.username": {"me": "sasl.password.location belong together"},
+    "spark.tidegate.kafka.sasl.password.location": {
+        "/nowhere": "/nowhere cannot be read",
+        "/etc/hostname": "sasl.username",
+    },
+    "spark.tidegate.kafka.ssl.ca.location": {
+        "/nowhere": "ssl.ca.location: /nowhere cannot be read"
+    },
+    "spark.tidegate.kafka.ssl.certificate.location": {"/nowhere": "cannot be read"},
+    "spark.tidegate.kafka.ssl.key.location": {"/nowhere": "cannot be read"},
+    "spark.tidegate.kafka.ssl.key.password.location": {"/nowhere": "cannot be read"},
+    "spark.tidegate.kafka.max.block.ms": {"soon": "max.block.ms"},
+}
+
+
+def test_a_wrong_setting_fails_at_the_first_commit_by_its_name(
+    door: Driver, shared_line: Line
+) -> None:
+    table = f"delta.`{shared_line.tables / 'misused'}`"
+    door.sql(f"CREATE TABLE {table} (id BIGINT) USING delta")
+    wrong = []
+    for setting, cases in WRONG.items():
+        for value, message in cases.items():
+            door.run(
+                f"before = spark.conf.get({setting!r}, None)\n"
+                f"spark.conf.set({setting!r}, {value!r})\n"
+                f"try: spark.sql('INSERT INTO {table} VALUES (1)'); result = 'it was committed'\n"
+                "except Exception as error: result = str(error)\n"
+                f"if before is None: spark.conf.unset({setting!r})\n"
+                f"else: spark.conf.set({setting!r}, before)\n"
+                "SAID.append(result)"
+            )
+            said = door.run("result = SAID.pop()")
+            if message not in said:
+                wrong.append((setting, value, said[:300]))
+    assert not wrong, wrong
+    assert door.sql(f"SELECT * FROM {table}") == [], "nothing was written past the gate"
+
+
+JOBS: Final = """
+import threading, time
+
+def job(name, kind, number=0):
+    with open(JOURNAL, "a", buffering=1) as journal:
+        while not STOP.exists():
+            number += 1
+            journal.write(json.dumps([name, kind, number, "begun"]) + "\\n")
+            try:
+                spark.sql(VERBS[kind].format(name=name, number=number))
+                said = "done"
+            except Exception as error:
+                said = str(error)[:2000]
+            journal.write(json.dumps([name, kind, number, said]) + "\\n")
+
+threads = [threading.Thread(target=job, args=one, daemon=True) for one in NAMED]
+for thread in threads:
+    thread.start()
+"""
+JOB_VERBS: Final = {
+    "append": "INSERT INTO {table} VALUES ('{{name}}', {{number}})",
+    "update": "UPDATE {table} SET number = number + 1 WHERE writer = '{{name}}'",
+    "merge": "MERGE INTO {table} t USING (SELECT '{{name}}' AS writer, {{number}} AS number) s "
+    "ON t.writer = '{{name}}' AND t.writer = s.writer AND t.number = s.number "
+    "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT *",
+}
+
+
+def start_jobs(driver: Driver, place: Path, table: str, jobs: list[tuple[str, str]]) -> Path:
+    """Start jobs in a driver, each in a thread of its own; return their journal."""
+    journal = place / f"{jobs[0][0]}.journal"
+    verbs = {kind: verb.format(table=table) for kind, verb in JOB_VERBS.items()}
+    head = (
+        f"import json\nfrom pathlib import Path\nJOURNAL = {str(journal)!r}\n"
+        f"STOP = Path({str(place / 'stop')!r})\nVERBS = {verbs!r}\nNAMED = {jobs!r}\n"
+    )
+    driver.run(head + JOBS)
+    return journal
+
+
+def ends(journals: list[Path]) -> list[tuple[str, str, int, str]]:
+    """Return what the jobs have ended: name, kind, number, and `done` or the error."""
+    lines = [json.loads(line) for one in journals for line in one.read_text().splitlines()]
+    return [tuple(line) for line in lines if line[-1] != "begun"]
+
+
+def ended(journals: list[Path]) -> bool:
+    """Return whether each job that has begun something has ended it."""
+    return all(not open_ends(journal) for journal in journals)
+
+
+def open_ends(journal: Path) -> set[tuple[str, int]]:
+    """Return what was begun and has no end: name and number."""
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    begun = {(name, number) for name, _, number, said in lines if said == "begun"}
+    return begun - {(name, number) for name, _, number, said in lines if said != "begun"}
+
+
+CONFLICT: Final = re.compile("DELTA_CONCURRENT_|Concurrent[A-Za-z]*Exception")
+
+
+def test_killed_committers_and_drivers_lose_nothing_and_double_nothing(
+    door: Driver,
+    committer: ServiceProcess,
+    shared_line: Line,
+    pytestconfig: pytest.Config,
+) -> None:
+    """Eight jobs in two drivers and a writer of ours, on one table; a driver is killed at last."""
+    place, dice = shared_line.folder / "jobs", Random(20_261)
+    place.mkdir()
+    folder = shared_line.tables / "contested"
+    table = f"delta.`{folder}`"
+    door.sql(
+        f"CREATE TABLE {table} (writer STRING, number BIGINT) USING delta PARTITIONED BY (writer)"
+        " TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    )
+    other = Driver(shared_line.kafka, shared_line.tables / "other").ready()
+    mine = [("a1", "append"), ("a2", "append"), ("u1", "update"), ("m1", "merge")]
+    theirs = [("a3", "append"), ("a4", "append"), ("u2", "update"), ("m2", "merge")]
+    door.sql(f"INSERT INTO {table} VALUES ('u1', 0), ('u2', 0)")
+    journals = [start_jobs(door, place, table, mine), start_jobs(other, place, table, theirs)]
+    names = {name for name, _ in (*mine, *theirs)}
+    until(lambda: {one[0] for one in ends(journals)} >= names, "a first end of each job", 120.0)
+    kills = max(2, pytestconfig.getoption("blows") // 10)
+    appended, options = 0, {"topicPrefix": shared_line.kafka.topic_prefix}
+    with Client(shared_line.kafka.bootstrap_servers, options) as client:
+        for number in range(kills):
+            until_s = time.monotonic() + dice.uniform(1.0, 4.0)
+            while time.monotonic() < until_s:
+                client.append(str(folder), pa.table({"writer": ["own"], "number": [appended]}))
+                appended += 1
+                time.sleep(0.1)
+            committer.child.kill()
+            committer.start()
+            committer.wait_ready()
+            if number == kills - 1:
+                other.kill()
+    (place / "stop").touch()
+    until(lambda: ended(journals[:1]), "the end of each job", 120.0)
+    check_rows(door.sql(f"SELECT writer, number FROM {table}"), appended, journals)
+    assert past_the_gate(committer) == set()
+
+
+def check_rows(rows: list[list[Any]], appended: int, journals: list[Path]) -> None:
+    """Fail if a row is lost or doubled, or something was refused that delta-spark's rules allow."""
+    assert max(Counter(map(tuple, rows)).values()) == 1, "a row is there twice"
+    there = {(name, number) for name, number in rows}
+    assert {number for name, number in there if name == "own"} == set(range(appended))
+    unknown = set().union(*map(open_ends, journals))
+    done = Counter(name for name, _, _, said in ends(journals) if said == "done")
+    for name, kind, number, said in ends(journals):
+        assert said == "done" or CONFLICT.search(said), (name, kind, number, said)
+        if kind != "update":
+            assert ((name, number) in there) == (said == "done"), (name, kind, number, said)
+    for name in ("u1", "u2"):
+        [reached] = [number for writer, number in there if writer == name]
+        assert done[name] <= reached <= done[name] + sum(one[0] == name for one in unknown), name
