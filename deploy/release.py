@@ -1,4 +1,5 @@
-"""Makes a release: wheel, sdist, the images' context, the chart, and their checksums, in `dist/`.
+"""Makes a release: wheel, sdist, the images' context, the chart, the log store for delta-spark, and
+their checksums, in `dist/`.
 
     make release        # python deploy/release.py [FOLDER]
 
@@ -24,6 +25,8 @@ import yaml
 ROOT = Path(__file__).parent.parent
 CHART = "deploy/helm/tidegate"
 CONTEXT = "deploy/Dockerfile.dockerignore"
+JAR = "producers/tidegate_producers/tidegate-log-store.jar"
+"""Made by `make env`, and not in the repository."""
 
 
 def git(*argv: str) -> str:
@@ -75,6 +78,8 @@ def problems() -> Iterator[str]:
         rf"^## \[{re.escape(version())}\] - \d{{4}}-\d\d-\d\d$", text("CHANGELOG.md"), re.M
     ):
         yield f"CHANGELOG.md has no heading `## [{version()}] - YYYY-MM-DD`"
+    if not (ROOT / JAR).is_file():
+        yield f"{JAR} is not there: install a JDK, then run make env"
     if changed := git("status", "--porcelain"):
         yield f"the tree is not as committed:\n{changed}"
 
@@ -121,6 +126,8 @@ def mismatches(files: list[Path]) -> Iterator[str]:
     sdist, wheel, context, chart = files
     with zipfile.ZipFile(wheel) as content:
         metadata_text = content.read(f"tidegate-{version()}.dist-info/METADATA").decode()
+        if JAR.removeprefix("producers/") not in content.namelist():
+            yield f"{wheel.name} has no log store"
     if f"\nVersion: {version()}\n" not in metadata_text:
         yield f"{wheel.name} says another version"
     inside = {
@@ -147,7 +154,7 @@ def main(folder: Path) -> int:
     name = f"tidegate-{version()}"
     files = [
         *build_python(folder, epoch),
-        archive(folder / f"{name}-images.tar.gz", name, context_files(tracked), "", epoch),
+        archive(folder / f"{name}-images.tar.gz", name, [*context_files(tracked), JAR], "", epoch),
         archive(
             folder / f"{name}.tgz",
             "tidegate",
@@ -161,6 +168,9 @@ def main(folder: Path) -> int:
             "release: made, and wrong:\n" + "".join(f"  {mismatch}\n" for mismatch in wrong)
         )
         return 3
+    log_store = folder / f"{Path(JAR).stem}-{version()}.jar"
+    log_store.write_bytes((ROOT / JAR).read_bytes())
+    files.append(log_store)
     sums = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files]
     (folder / "SHA256SUMS").write_text("".join(sums), encoding="utf-8")
     for line in sums:

@@ -1,5 +1,5 @@
 """A driver of delta-spark whose commits go through the gate. Arguments: brokers, topic prefix,
-a folder for its warehouse and, as JSON, settings besides.
+a folder for its warehouse and, as JSON, settings besides; `packages` are Maven's names.
 
 It carries out Python code from its standard input, one JSON line each, with `spark` at hand, and
 answers each with a JSON line: what the code left in `result`, or the error. Exit status 75:
@@ -47,10 +47,12 @@ def main(brokers: str, prefix: str, warehouse: str, settings: str) -> int:
     kafka = KafkaSettings(bootstrap_servers=brokers, topic_prefix=prefix)
     config = {**FRUGAL, **door_settings(kafka), "spark.sql.warehouse.dir": warehouse}
     builder = SparkSession.builder.appName(Path(warehouse).name).master("local[4]")
-    for key, value in {**config, **json.loads(settings)}.items():
+    own = json.loads(settings)
+    packages = own.pop("packages", "").split()
+    for key, value in {**config, **own}.items():
         builder = builder.config(key, value)
     try:
-        spark = configure_spark_with_delta_pip(builder).getOrCreate()
+        spark = configure_spark_with_delta_pip(builder, packages).getOrCreate()
     except (PySparkException, PySparkRuntimeError):
         return NO_JAR
     spark.sparkContext.setLogLevel("ERROR")

@@ -5,6 +5,7 @@ Each driver is a process: the class path of a JVM that has one session can't be 
 
 import json
 import re
+import secrets
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ from deltalake import write_deltalake
 
 from tests.integration import door_program
 from tests.integration.conftest import Line
+from tests.integration.moto_server import moto_server
 from tests.integration.proposers import values
 from tests.integration.test_committer_processes import until
 from tidegate import Client
@@ -360,28 +362,42 @@ def test_killed_committers_and_drivers_lose_nothing_and_double_nothing(
     pytestconfig: pytest.Config,
 ) -> None:
     """Eight jobs in two drivers and a writer of ours, on one table; a driver is killed at last."""
-    place, dice = shared_line.folder / "jobs", Random(20_261)
+    other = Driver(shared_line.kafka, shared_line.tables / "other").ready()
+    kills = max(2, pytestconfig.getoption("blows") // 10)
+    contest(shared_line, committer, (door, other), str(shared_line.tables / "contested"), kills)
+    assert past_the_gate(committer) == set()
+
+
+def contest(
+    line: Line,
+    committer: ServiceProcess,
+    drivers: tuple[Driver, Driver],
+    root: str,
+    kills: int,
+    options: Mapping[str, str] = NO_SETTINGS,
+) -> None:
+    """Have eight jobs in two drivers and a writer of ours write to one table, while the committer
+    is killed so many times, and at last a driver; then check every row.
+    """
+    place, dice, (door, other) = line.folder / "jobs", Random(20_261), drivers
     place.mkdir()
-    folder = shared_line.tables / "contested"
-    table = f"delta.`{folder}`"
+    table = f"delta.`{root.replace('s3://', 's3a://')}`"
     door.sql(
         f"CREATE TABLE {table} (writer STRING, number BIGINT) USING delta PARTITIONED BY (writer)"
         " TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
     )
-    other = Driver(shared_line.kafka, shared_line.tables / "other").ready()
     mine = [("a1", "append"), ("a2", "append"), ("u1", "update"), ("m1", "merge")]
     theirs = [("a3", "append"), ("a4", "append"), ("u2", "update"), ("m2", "merge")]
     door.sql(f"INSERT INTO {table} VALUES ('u1', 0), ('u2', 0)")
     journals = [start_jobs(door, place, table, mine), start_jobs(other, place, table, theirs)]
     names = {name for name, _ in (*mine, *theirs)}
     until(lambda: {one[0] for one in ends(journals)} >= names, "a first end of each job", 120.0)
-    kills = max(2, pytestconfig.getoption("blows") // 10)
-    appended, options = 0, {"topicPrefix": shared_line.kafka.topic_prefix}
-    with Client(shared_line.kafka.bootstrap_servers, options) as client:
+    appended, own = 0, {"topicPrefix": line.kafka.topic_prefix, **options}
+    with Client(line.kafka.bootstrap_servers, own) as client:
         for number in range(kills):
             until_s = time.monotonic() + dice.uniform(1.0, 4.0)
             while time.monotonic() < until_s:
-                client.append(str(folder), pa.table({"writer": ["own"], "number": [appended]}))
+                client.append(root, pa.table({"writer": ["own"], "number": [appended]}))
                 appended += 1
                 time.sleep(0.1)
             committer.child.kill()
@@ -392,7 +408,6 @@ def test_killed_committers_and_drivers_lose_nothing_and_double_nothing(
     (place / "stop").touch()
     until(lambda: ended(journals[:1]), "the end of each job", 120.0)
     check_rows(door.sql(f"SELECT writer, number FROM {table}"), appended, journals)
-    assert past_the_gate(committer) == set()
 
 
 def check_rows(rows: list[list[Any]], appended: int, journals: list[Path]) -> None:
@@ -409,3 +424,35 @@ def check_rows(rows: list[list[Any]], appended: int, journals: list[Path]) -> No
     for name in ("u1", "u2"):
         [reached] = [number for writer, number in there if writer == name]
         assert done[name] <= reached <= done[name] + sum(one[0] == name for one in unknown), name
+
+
+S3A: Final = {
+    "packages": "org.apache.hadoop:hadoop-aws:3.5.0",
+    "spark.hadoop.fs.s3a.access.key": "any",
+    "spark.hadoop.fs.s3a.secret.key": "any",
+    "spark.hadoop.fs.s3a.path.style.access": "true",
+    "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
+    "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+}
+
+
+@pytest.mark.nightly
+def test_two_drivers_on_s3_lose_nothing_and_double_nothing(line: Line) -> None:
+    """Hadoop's client for S3 has 670 MB, so CI does not fetch it."""
+    with moto_server() as port:
+        storage = {
+            "endpoint_url": f"http://127.0.0.1:{port}",
+            "region": "us-east-1",
+            "access_key_id": "any",
+            "secret_access_key": "any",
+        }
+        own = {"roots": '["s3://bucket/tables"]', "store_contests": "0"}
+        committer = line.started("committer", committer=own, storage=storage)
+        s3a = {**S3A, "spark.hadoop.fs.s3a.endpoint": storage["endpoint_url"]}
+        # One after the other: the first may have to fetch the packages.
+        one, other = (Driver(line.kafka, line.folder / n, s3a).ready() for n in ("one", "other"))
+        root = f"s3://bucket/tables/{secrets.token_hex(6)}"
+        options = {f"storage.{name}": value for name, value in storage.items()}
+        contest(line, committer, (one, other), root, 3, options)
+        assert past_the_gate(committer) == set()
+        one.kill()

@@ -115,7 +115,7 @@ def proposed(line: bytes) -> Iterator[bytes]:
 def ready(line: bytes) -> Iterator[bytes]:
     """Yield a line of a verbatim entry, if it is accepted."""
     read = parse_verbatim(1, line + b"\n")
-    if not isinstance(read, Rejection) and line_problem(line, {"old"}.__contains__) is None:
+    if not isinstance(read, Rejection) and line_problem(line, {"old"}.__contains__, bool) is None:
         yield line + b"\n"
 
 

@@ -119,7 +119,9 @@ def decide(state: TableState, case: VerbatimCase) -> Decision:
     admission_input = AdmissionInput(state.root, read, case.now_ms)
     complete = replace(candidate, content=validated.actions)
     rejection = late_or_wrong_table(complete, admission_input, case.policy)
-    rejection = rejection or entry_problem(candidate, validated, state, case.now_ms)
+    rejection = rejection or entry_problem(
+        candidate, validated, state, case.now_ms, case.policy.roots
+    )
     if rejection is not None:
         return Decision(Verdict(candidate, "denied", rejection=rejection), writer)
     return Decision(Verdict(candidate, "committed", "membership", version), writer, validated)

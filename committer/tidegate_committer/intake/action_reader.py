@@ -230,6 +230,26 @@ def check_place(action: Add | Cdc, location: str) -> None:
         _check_vector(action.deletion_vector, f"{location}.deletionVector")
 
 
+def check_foreign_place(add: Add, location: str, may_lie: Callable[[str], bool]) -> None:
+    """Refuse a new file at an absolute path, as a shallow clone of delta-spark has, if it, or the
+    file of its deletion vector, may not lie there.
+
+    delta-spark writes `file:/…` and the names of its stores. Raises: InvalidProposal.
+    """
+    paths = {f"{location}.path": add.path}
+    vector = add.deletion_vector
+    if vector is not None and vector.storage_type == ABSOLUTE:
+        paths[f"{location}.deletionVector.pathOrInlineDv"] = vector.path_or_inline_dv
+    for field, path in paths.items():
+        uri = path_checks.with_two_slashes(path)
+        _check_path(path, path_checks.foreign_uri_problem(uri), location)
+        if not may_lie(path):
+            problem = f"{path[:128]!r} {path_checks.ELSEWHERE}"
+            refuse(PLACE, field, problem, path_checks.NEARER, path=path)
+    if vector is not None:
+        _check_vector(vector, f"{location}.deletionVector", is_foreign=True)
+
+
 def _check_vector(vector: DeletionVector, location: str, *, is_foreign: bool = False) -> None:
     """Refuse a new vector that is malformed, or neither inline nor in a file of the table.
 

@@ -27,6 +27,7 @@ _ABSOLUTE: Final = re.compile(r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?[/\\]")
 _PLACE: Final = re.compile(r"([a-z][a-z0-9]*)://([A-Za-z0-9@._-]*)/(.+)")
 """Matches the URI of a file: scheme, bucket or none, and the path in it."""
 
+_HADOOP: Final = re.compile(r"^file:/(?!/)")
 _SEPARATOR: Final = re.compile(r"[/\\]")
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -79,6 +80,11 @@ def foreign_uri_problem(path: str) -> str | None:
     if problem is None and (match := _NO_URI.search(place[3])):
         problem = f"holds {match[0]!r}, which a URI holds only percent-encoded"
     return problem or _names_problem(unquote(place[3]).split("/"))
+
+
+def with_two_slashes(path: str) -> str:
+    """Return the URI of a file whose path Hadoop has written, as `file:/lake/a`."""
+    return _HADOOP.sub("file:///", path)
 
 
 def lies_under(path: str, prefixes: Iterable[str]) -> bool:

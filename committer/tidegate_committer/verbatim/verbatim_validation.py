@@ -18,7 +18,7 @@ holds.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -36,8 +36,14 @@ from tidegate_committer.admission.post_rebase_checks import (
     removed_file_problem,
 )
 from tidegate_committer.admission.table_change_checks import files_left_behind
-from tidegate_committer.intake.action_reader import OUR_APPS, check_place, read_action
+from tidegate_committer.intake.action_reader import (
+    OUR_APPS,
+    check_foreign_place,
+    check_place,
+    read_action,
+)
 from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.path_checks import lies_under
 from tidegate_committer.intake.proposal_actions import CheckedActions, canonical, content_of
 from tidegate_committer.intake.refusals import (
     BAD_METADATA,
@@ -63,6 +69,7 @@ from tidegate_delta.features.row_tracking import DOMAIN as ROW_TRACKING
 from tidegate_delta.features.supported_features import FEATURES, check_writable
 from tidegate_delta.log.actions import KINDS, Add, Cdc, CommitInfo
 from tidegate_delta.log.commit import Commit, sha256
+from tidegate_delta.log.file_paths import is_absolute
 from tidegate_delta.properties.table_properties import append_only, in_commit_timestamps_enabled
 from tidegate_delta.value_limits import AHEAD_MAX_MS, DEPTH_MAX, is_deeper, is_moment, may_be_deep
 from tidegate_messages.outcome import Rejection, Status
@@ -87,7 +94,8 @@ class VerbatimEntry:
 @dataclass(frozen=True)
 class VerbatimArrival:
     """A verbatim entry and the table that it follows. `before` and `after` are the table definition
-    before and after it; there is none before a table's version 0.
+    before and after it; there is none before a table's version 0. Under `roots` the files of a
+    shallow clone may lie.
 
     Units: `now_ms` in ms since the Unix epoch.
     """
@@ -98,6 +106,7 @@ class VerbatimArrival:
     before: TableDefinition | None
     after: TableDefinition
     now_ms: int
+    roots: Sequence[str]
 
 
 def parse_verbatim(version: int, content: bytes) -> VerbatimEntry | Rejection:
@@ -133,7 +142,11 @@ def _deep_line(content: bytes) -> int | None:
 
 
 def entry_problem(
-    candidate: Candidate, validated: VerbatimEntry, state: TableState, now_ms: int
+    candidate: Candidate,
+    validated: VerbatimEntry,
+    state: TableState,
+    now_ms: int,
+    roots: Sequence[str],
 ) -> Rejection | None:
     """Return why a verbatim entry may not become the version after a table's head, or None."""
     metadata, protocol = validated.actions.metadata, validated.actions.protocol
@@ -145,7 +158,7 @@ def entry_problem(
     else:
         problem = "does not say both protocol and metaData, as a table's first version must"
         return flaw(MALFORMED, FIELD, problem, "write both into version 0")
-    arrival = VerbatimArrival(candidate, validated, state, before, after, now_ms)
+    arrival = VerbatimArrival(candidate, validated, state, before, after, now_ms, roots)
     return next((rejection for check in CHECKS if (rejection := check(arrival))), None)
 
 
@@ -166,20 +179,28 @@ def commit_info_problem(arrival: VerbatimArrival) -> Rejection | None:
 
 
 def is_well_spelt(arrival: VerbatimArrival) -> Rejection | None:
-    """Each line is valid by the protocol, and new files are below the table root."""
-    return line_problem(arrival.ready.content, arrival.state.files.__contains__)
+    """Each line is valid by the protocol, and new files lie where they may."""
+    state, roots = arrival.state, arrival.roots
+    return line_problem(
+        arrival.ready.content,
+        state.files.__contains__,
+        lambda path: lies_under(path, roots) and not lies_under(path, (state.root,)),
+    )
 
 
-def line_problem(content: bytes, is_live: Callable[[str], bool]) -> Rejection | None:
+def line_problem(
+    content: bytes, is_live: Callable[[str], bool], may_lie: Callable[[str], bool]
+) -> Rejection | None:
     """Return the first line of a verbatim entry that is no valid action, as a refusal, or None.
 
     `is_live` says of a canonical path whether the file is in the table; such a file may lie
-    anywhere.
+    anywhere. `may_lie` says of an absolute path whether a new file may lie there, as those of a
+    shallow clone.
     Law: every line is a JSON object
     """
     try:
         for number, name, body in _bodies(content):
-            _check(name, body, f"{FIELD}: line {number}: {name}", is_live)
+            _check(name, body, f"{FIELD}: line {number}: {name}", is_live, may_lie)
     except InvalidProposal as error:
         return error.rejection.model_copy(update={"field": FIELD})
     return None
@@ -199,7 +220,11 @@ def _bodies(content: bytes) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
 
 
 def _check(
-    name: str, body: Mapping[str, Any], location: str, is_live: Callable[[str], bool]
+    name: str,
+    body: Mapping[str, Any],
+    location: str,
+    is_live: Callable[[str], bool],
+    may_lie: Callable[[str], bool],
 ) -> None:
     action = read_action(name, body, location)
     if isinstance(action, CommitInfo):
@@ -210,7 +235,12 @@ def _check(
         refuse(MALFORMED, f"{location}.{field}", "is missing", remedy)
     if isinstance(action, Add):
         _check_stats(action, location)
-    if isinstance(action, Cdc) or (isinstance(action, Add) and not is_live(canonical(action.path))):
+    if isinstance(action, Add) and not is_live(canonical(action.path)):
+        if action.data_change and is_absolute(action.path):
+            check_foreign_place(action, location, may_lie)
+        else:
+            check_place(action, location)
+    elif isinstance(action, Cdc):
         check_place(action, location)
 
 

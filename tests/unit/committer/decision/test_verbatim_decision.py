@@ -260,7 +260,7 @@ WRONG: dict[str, tuple[str, list[builders.Row]]] = {
     "a number that can't be": ("malformed", [info(), add("a", size=-1)]),
     "statistics that are none": ("malformed", [info(), add("a", stats="[]")]),
     "a path out of the table": ("bad_path", [info(), add("../a")]),
-    "a path elsewhere": ("bad_path", [info(), add("s3://bucket/a")]),
+    "a path elsewhere": ("place_not_allowed", [info(), add("s3://bucket/a")]),
     "a change file elsewhere": (
         "bad_path",
         [info(), {"cdc": {"path": "/a", "partitionValues": {}, "size": 1, "dataChange": False}}],

@@ -139,3 +139,50 @@ def test_a_dropped_table_makes_room_for_another_one(gate: Gate) -> None:
     record = gate.tables()[OTHER]
     assert (record.name, record.table_id, record.status) == ("t-0000000b", "new", "open")
     assert rules_of(gate.ask(proposal(add("a")))) == ["table_dropped"]
+
+
+def cloned(path: str, **changed: object) -> list[Row]:
+    return [
+        info("CLONE", txnId="c"),
+        builders.protocol(),
+        builders.metadata(),
+        add(path, **changed),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "rule"),
+    [
+        ("file:/lake/source/a%20b.parquet", "committed"),
+        ("file:///lake/source/a.parquet", "committed"),
+        ("s3a://bucket/source/a.parquet", "committed"),
+        ("file:/elsewhere/a.parquet", "place_not_allowed"),
+        ("s3://other/a.parquet", "place_not_allowed"),
+        ("memory://tables/t/a.parquet", "place_not_allowed"),
+        ("file:/lake/../etc/a.parquet", "bad_path"),
+        ("file:/lake/source/a b.parquet", "bad_path"),
+        ("file:/lake/source/a%", "bad_path"),
+    ],
+)
+def test_a_shallow_clone_names_files_under_the_roots_of_the_operator(path: str, rule: str) -> None:
+    gate = Gate(CommitterSection(roots=("memory://tables", "file:///lake", "s3://bucket")))
+    assert rules_of(gate.ask(verbatim(gate, 0, *cloned(path)))) == [rule]
+
+
+@pytest.mark.parametrize(
+    ("place", "rule"),
+    [("file:///lake/source/v.bin", "committed"), ("file:///etc/v.bin", "place_not_allowed")],
+)
+def test_so_do_the_deletion_vectors_of_a_clone(place: str, rule: str) -> None:
+    gate = Gate(CommitterSection(roots=("memory://tables", "file:///lake")))
+    vector = {
+        "storageType": "p",
+        "pathOrInlineDv": place,
+        "offset": 1,
+        "sizeInBytes": 36,
+        "cardinality": 2,
+    }
+    features = ["deletionVectors"]
+    rows = cloned("file:/lake/source/a.parquet", deletionVector=vector)
+    rows[1] = builders.protocol(3, 7, readerFeatures=features, writerFeatures=features)
+    assert rules_of(gate.ask(verbatim(gate, 0, *rows))) == [rule]
