@@ -294,6 +294,23 @@ def test_a_wrong_setting_fails_at_the_first_commit_by_its_name(
     assert door.sql(f"SELECT * FROM {table}") == [], "nothing was written past the gate"
 
 
+def test_a_committer_that_is_away_is_named_when_the_time_is_over(
+    door: Driver, committer: ServiceProcess, shared_line: Line
+) -> None:
+    table = f"delta.`{shared_line.tables / 'waited'}`"
+    door.sql(f"CREATE TABLE {table} (id BIGINT) USING delta")
+    committer.child.kill()
+    door.run("spark.conf.set('spark.tidegate.timeout.seconds', '2')")
+    awaited = r"the committer of partition 0 of .*proposals .* did not decide within 2 s .*explain"
+    with pytest.raises(Failed, match=awaited):
+        door.sql(f"INSERT INTO {table} VALUES (1)")
+    door.run("spark.conf.unset('spark.tidegate.timeout.seconds')")
+    committer.start()
+    committer.wait_ready()
+    door.sql(f"INSERT INTO {table} VALUES (2)")
+    assert door.sql(f"SELECT id FROM {table} ORDER BY id") == [[1], [2]], "it came after all"
+
+
 JOBS: Final = """
 import threading, time
 
@@ -309,9 +326,14 @@ def job(name, kind, number=0):
                 said = str(error)[:2000]
             journal.write(json.dumps([name, kind, number, said]) + "\\n")
 
-threads = [threading.Thread(target=job, args=one, daemon=True) for one in NAMED]
-for thread in threads:
-    thread.start()
+for one in NAMED:
+    if one[1] != "stream":
+        threading.Thread(target=job, args=one, daemon=True).start()
+        continue
+    rows = spark.readStream.format("rate").option("rowsPerSecond", 5).load()
+    rows = rows.selectExpr(f"'{one[0]}' AS writer", "value AS number")
+    writer = rows.writeStream.format("delta").option("checkpointLocation", f"{JOURNAL}-checkpoint")
+    query = writer.partitionBy("writer").trigger(processingTime="1 second").start(ROOT)
 """
 JOB_VERBS: Final = {
     "append": "INSERT INTO {table} VALUES ('{{name}}', {{number}})",
@@ -319,16 +341,18 @@ JOB_VERBS: Final = {
     "merge": "MERGE INTO {table} t USING (SELECT '{{name}}' AS writer, {{number}} AS number) s "
     "ON t.writer = '{{name}}' AND t.writer = s.writer AND t.number = s.number "
     "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT *",
+    "optimize": "OPTIMIZE {table}",
 }
 
 
-def start_jobs(driver: Driver, place: Path, table: str, jobs: list[tuple[str, str]]) -> Path:
+def start_jobs(driver: Driver, place: Path, root: str, jobs: list[tuple[str, str]]) -> Path:
     """Start jobs in a driver, each in a thread of its own; return their journal."""
     journal = place / f"{jobs[0][0]}.journal"
-    verbs = {kind: verb.format(table=table) for kind, verb in JOB_VERBS.items()}
+    verbs = {kind: verb.format(table=f"delta.`{root}`") for kind, verb in JOB_VERBS.items()}
     head = (
         f"import json\nfrom pathlib import Path\nJOURNAL = {str(journal)!r}\n"
         f"STOP = Path({str(place / 'stop')!r})\nVERBS = {verbs!r}\nNAMED = {jobs!r}\n"
+        f"ROOT = {root!r}\n"
     )
     driver.run(head + JOBS)
     return journal
@@ -376,21 +400,22 @@ def contest(
     kills: int,
     options: Mapping[str, str] = NO_SETTINGS,
 ) -> None:
-    """Have eight jobs in two drivers and a writer of ours write to one table, while the committer
+    """Have eight jobs in two drivers, our appends and row deletes on one table while the committer
     is killed so many times, and at last a driver; then check every row.
     """
     place, dice, (door, other) = line.folder / "jobs", Random(20_261), drivers
     place.mkdir()
-    table = f"delta.`{root.replace('s3://', 's3a://')}`"
+    path = root.replace("s3://", "s3a://")
+    table = f"delta.`{path}`"
     door.sql(
         f"CREATE TABLE {table} (writer STRING, number BIGINT) USING delta PARTITIONED BY (writer)"
         " TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
     )
-    mine = [("a1", "append"), ("a2", "append"), ("u1", "update"), ("m1", "merge")]
-    theirs = [("a3", "append"), ("a4", "append"), ("u2", "update"), ("m2", "merge")]
+    mine = [("a1", "append"), ("u1", "update"), ("m1", "merge"), ("o1", "optimize")]
+    theirs = [("a2", "append"), ("u2", "update"), ("m2", "merge"), ("s2", "stream")]
     door.sql(f"INSERT INTO {table} VALUES ('u1', 0), ('u2', 0)")
-    journals = [start_jobs(door, place, table, mine), start_jobs(other, place, table, theirs)]
-    names = {name for name, _ in (*mine, *theirs)}
+    journals = [start_jobs(door, place, path, mine), start_jobs(other, place, path, theirs)]
+    names = {name for name, kind in (*mine, *theirs) if kind != "stream"}
     until(lambda: {one[0] for one in ends(journals)} >= names, "a first end of each job", 120.0)
     appended, own = 0, {"topicPrefix": line.kafka.topic_prefix, **options}
     with Client(line.kafka.bootstrap_servers, own) as client:
@@ -398,6 +423,8 @@ def contest(
             until_s = time.monotonic() + dice.uniform(1.0, 4.0)
             while time.monotonic() < until_s:
                 client.append(root, pa.table({"writer": ["own"], "number": [appended]}))
+                if appended % 5 == 4:
+                    client.delete(root, f"writer = 'own' AND number = {appended - 2}")
                 appended += 1
                 time.sleep(0.1)
             committer.child.kill()
@@ -414,12 +441,15 @@ def check_rows(rows: list[list[Any]], appended: int, journals: list[Path]) -> No
     """Fail if a row is lost or doubled, or something was refused that delta-spark's rules allow."""
     assert max(Counter(map(tuple, rows)).values()) == 1, "a row is there twice"
     there = {(name, number) for name, number in rows}
-    assert {number for name, number in there if name == "own"} == set(range(appended))
+    own = {number for number in range(appended) if number % 5 != 2 or number + 2 >= appended}
+    assert {number for name, number in there if name == "own"} == own
+    streamed = {number for name, number in there if name == "s2"}
+    assert streamed == set(range(len(streamed))), "a stream's rows are in order, from 0"
     unknown = set().union(*map(open_ends, journals))
     done = Counter(name for name, _, _, said in ends(journals) if said == "done")
     for name, kind, number, said in ends(journals):
         assert said == "done" or CONFLICT.search(said), (name, kind, number, said)
-        if kind != "update":
+        if kind in ("append", "merge"):
             assert ((name, number) in there) == (said == "done"), (name, kind, number, said)
     for name in ("u1", "u2"):
         [reached] = [number for writer, number in there if writer == name]

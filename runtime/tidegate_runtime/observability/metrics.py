@@ -130,7 +130,9 @@ STORAGE_AMBIGUOUS: Final = Counter(
     "tidegate_storage_ambiguous_total", "PUTs without a clear answer, by resolution.", ["resolved"]
 )
 EXTERNAL_VERSIONS: Final = Counter(
-    "tidegate_external_versions_total", "Versions that other writers published.", ["table"]
+    "tidegate_external_versions_total",
+    "Versions that were found in a log and that nobody proposed.",
+    ["table"],
 )
 UNSAFE_VERSIONS: Final = Counter(
     "tidegate_unsafe_versions_total",

@@ -33,6 +33,7 @@ final class Gate {
   private final KafkaConsumer<String, byte[]> outcomes;
   private final Map<String, JsonNode> answers = new ConcurrentHashMap<>();
   private final Set<String> waiting = ConcurrentHashMap.newKeySet();
+  private long polledMs;
 
   static synchronized Gate of(Settings settings) throws IOException {
     String identity = settings.identity();
@@ -69,6 +70,7 @@ final class Gate {
     int partition = home != null ? home : new BigInteger(table.replace("-", ""), 16)
         .mod(BigInteger.valueOf(partitions(topic).size())).intValue();
     String last = "no outcome came";
+    long beganMs = now();
     waiting.add(key);
     try {
       listen(partition);
@@ -89,7 +91,7 @@ final class Gate {
         LOG.info("sending proposal {} again: {}", id, last);
         if (now() >= deadlineMs) {
           throw new IOException("the committer of partition " + partition + " of " + topic + " at "
-              + settings.servers() + " did not decide within " + settings.timeoutMs / 1000 + " s ("
+              + settings.servers() + " did not decide within " + (now() - beganMs) / 1000 + " s ("
               + Settings.TIMEOUT + "): " + last + ". Whether proposal " + id + " is committed is "
               + "not known: run `tidegate proposals explain " + id + "` before the job runs again");
         }
@@ -123,7 +125,7 @@ final class Gate {
     return withOwnClasses(() -> new KafkaConsumer<>(
         with("isolation.level", "read_committed", "auto.offset.reset", "earliest",
             "enable.auto.commit", "false", "allow.auto.create.topics", "false",
-            "default.api.timeout.ms", "15000"),
+            "fetch.max.wait.ms", "100", "default.api.timeout.ms", "15000"),
         new StringDeserializer(), new ByteArrayDeserializer()));
   }
 
@@ -140,9 +142,8 @@ final class Gate {
 
   private void send(ProducerRecord<String, byte[]> record, String id, String table)
       throws IOException {
-    String name = settings.application;
-    Map.of("format", "proposal/1", "proposal_id", id, "table", table, "producer", name).forEach(
-        (header, text) -> record.headers().add(header, text.getBytes(UTF_8)));
+    Map.of("format", "proposal/1", "proposal_id", id, "table", table, "producer", settings.name)
+        .forEach((header, text) -> record.headers().add(header, text.getBytes(UTF_8)));
     try {
       producer.send(record).get();
     } catch (ExecutionException | KafkaException error) {
@@ -161,8 +162,8 @@ final class Gate {
         Set<TopicPartition> heard = new HashSet<>(outcomes.assignment());
         boolean isNew = heard.add(partition);
         if (isNew) outcomes.assign(heard);
-        if (!isNew && waiting.size() > 1) return;
-        // Nobody has read on while nobody waited.
+        // Asking for the end waits for the fetch that is under way: only if much is to be passed.
+        if (!isNew && (waiting.size() > 1 || now() - polledMs < PATIENCE_MS)) return;
         Set<TopicPartition> late = waiting.size() > 1 ? Set.of(partition) : heard;
         outcomes.seekToEnd(late);
         for (TopicPartition each : late) outcomes.position(each);
@@ -178,6 +179,7 @@ final class Gate {
       synchronized (outcomes) {
         if (answers.containsKey(key)) break;
         try {
+          polledMs = now();
           for (var each : outcomes.poll(Duration.ofMillis(50))) take(each);
         } catch (org.apache.kafka.common.errors.InterruptException error) {
           throw interrupted();

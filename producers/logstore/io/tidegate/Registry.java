@@ -72,9 +72,7 @@ final class Registry {
     return found;
   }
 
-  static int homeOf(JsonNode record) {
-    return record.path("topic_partition").asInt();
-  }
+  static int homeOf(JsonNode record) { return record.path("topic_partition").asInt(); }
 
   private void readOn() throws IOException {
     Set<TopicPartition> all = gate.partitions(topic);

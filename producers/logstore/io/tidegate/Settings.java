@@ -27,13 +27,13 @@ final class Settings {
   final long timeoutMs;
   final boolean registers;
   /** At most 64 bytes: the name under which the committer takes turns among writers. */
-  final String application;
+  final String name;
   private final Map<String, String> kafka = new TreeMap<>();
 
   Settings(Configuration configuration) throws IOException {
     topicPrefix = configuration.get(PREFIX, "tidegate.");
-    String name = configuration.get("spark.app.name", "delta-spark");
-    application = name.substring(0, Math.min(name.length(), 16));
+    String own = configuration.get("spark.app.name", "delta-spark");
+    name = own.substring(0, Math.min(own.length(), 16));
     String timeout = configuration.get(TIMEOUT, "300");
     if (!timeout.matches("[1-9][0-9]{0,5}")) {
       throw new IOException(TIMEOUT + " is '" + timeout + "'; give whole seconds, 1 to 999999");
