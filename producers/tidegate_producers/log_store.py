@@ -55,6 +55,8 @@ def spark_config(
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         **{f"spark.delta.logStore.{scheme}.impl": LOG_STORE for scheme in schemes},
+        # The checkpointer writes these files, and mostly first: delta-spark would warn each time.
+        "spark.databricks.delta.writeChecksumFile.enabled": "false",
         "spark.tidegate.topic.prefix": settings.topic_prefix,
         "spark.tidegate.timeout.seconds": str(timeout_s),
         "spark.tidegate.kafka.bootstrap.servers": settings.bootstrap_servers,

@@ -26,6 +26,7 @@ def test_the_brokers_are_enough(jar: Path) -> None:
     assert config["spark.tidegate.topic.prefix"] == "tidegate."
     for scheme in ("file", "s3a", "gs", "abfss"):
         assert config[f"spark.delta.logStore.{scheme}.impl"] == LOG_STORE
+    assert config["spark.databricks.delta.writeChecksumFile.enabled"] == "false"
     assert not [name for name in config if "security" in name or "sasl" in name]
 
 
