@@ -4,7 +4,7 @@
 its paths, tables and SQL stay what they are.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -36,20 +36,23 @@ def log_store_jar() -> Path:
 
 
 def spark_config(
-    kafka: KafkaSettings | str, schemes: Iterable[str] = SCHEMES, timeout_s: int = 300
+    kafka: KafkaSettings | str, schemes: Sequence[str] = SCHEMES, timeout_s: int = 300
 ) -> dict[str, str]:
     """Return the settings with which delta-spark commits through the gate, for
     `SparkSession.builder.config(map=…)`.
 
     `kafka` is the brokers, or the settings of their client. Tables of `schemes` go through the
     gate. A commit waits for its outcome for `timeout_s` seconds at most.
-    Raises: InvalidRequest, for a scheme without a log store; Misconfigured, for settings that only
-    librdkafka has, or without a jar.
+    Raises: InvalidRequest, for no scheme or one without a log store; Misconfigured, for settings
+    that only librdkafka has, or without a jar.
     """
     settings = KafkaSettings(bootstrap_servers=kafka) if isinstance(kafka, str) else kafka
+    # Whatever iterates once, or holds nothing, would let a job write past the gate.
+    schemes = (schemes,) if isinstance(schemes, str) else tuple(schemes)
     unknown = sorted(set(schemes) - set(SCHEMES))
-    if unknown:
-        raise InvalidRequest(f"schemes: {unknown[0]!r} is none of {', '.join(SCHEMES)}")
+    if unknown or not schemes:
+        given = repr(unknown[0]) if unknown else "nothing"
+        raise InvalidRequest(f"schemes: {given} is none of {', '.join(SCHEMES)}")
     return {
         "spark.jars": str(log_store_jar()),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

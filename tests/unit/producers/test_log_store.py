@@ -1,6 +1,7 @@
 """The settings of a Spark session whose commits go through the gate."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,6 +62,14 @@ def test_secrets_stay_in_their_files_and_have_kafkas_names() -> None:
 def test_a_scheme_without_a_log_store_is_refused_by_name() -> None:
     with pytest.raises(InvalidRequest, match=r"'hdfs' is none of file, s3a, gs, abfss"):
         spark_config("b:9092", ["file", "hdfs"])
+
+
+def test_schemes_are_taken_in_whatever_holds_them() -> None:
+    once: Any = (name for name in ["s3a"])
+    for schemes in (once, "s3a"):
+        assert spark_config("b:9092", schemes)["spark.delta.logStore.s3a.impl"] == LOG_STORE
+    with pytest.raises(InvalidRequest, match=r"schemes: nothing is none of"):
+        spark_config("b:9092", [])
 
 
 def test_what_only_librdkafka_has_is_refused_by_name() -> None:

@@ -93,7 +93,7 @@ final class Gate {
           throw new IOException("the committer of partition " + partition + " of " + topic + " at "
               + settings.servers() + " did not decide within " + (now() - beganMs) / 1000 + " s ("
               + Settings.TIMEOUT + "): " + last + ". Whether proposal " + id + " is committed is "
-              + "not known: run `tidegate proposals explain " + id + "` before the job runs again");
+              + "not known: run `tidegate proposals show " + id + "` before the job runs again");
         }
         // A denial to be sent again comes at once, and what it names takes a moment.
         if (outcome != null) await("", 500);

@@ -103,7 +103,7 @@ public class TidegateLogStore extends LogStore {
           + "drop " + root + "`, then this job again");
     } else {
       throw new IOException("Tidegate refused version " + version + " of " + root + " (" + rule
-          + "): " + reason);
+          + "): " + reason + ". What became of each sending: `tidegate proposals show " + id + "`");
     }
   }
 
