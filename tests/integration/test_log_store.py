@@ -108,8 +108,7 @@ def committer(shared_line: Line) -> ServiceProcess:
 
 @pytest.fixture(scope="module")
 def door(shared_line: Line, committer: ServiceProcess) -> Iterator[Driver]:
-    patience = {"spark.tidegate.kafka.default.api.timeout.ms": "3000"}
-    driver = Driver(shared_line.kafka, shared_line.tables / "warehouse", patience)
+    driver = Driver(shared_line.kafka, shared_line.tables / "warehouse")
     yield driver.ready()
     driver.kill()
 
@@ -275,6 +274,8 @@ def test_a_wrong_setting_fails_at_the_first_commit_by_its_name(
 ) -> None:
     table = f"delta.`{shared_line.tables / 'misused'}`"
     door.sql(f"CREATE TABLE {table} (id BIGINT) USING delta")
+    patience = "spark.tidegate.kafka.default.api.timeout.ms"  # of brokers that never answer
+    door.run(f"spark.conf.set({patience!r}, '3000')")
     wrong = []
     for setting, cases in WRONG.items():
         for value, message in cases.items():
@@ -290,6 +291,7 @@ def test_a_wrong_setting_fails_at_the_first_commit_by_its_name(
             said = door.run("result = SAID.pop()")
             if message not in said:
                 wrong.append((setting, value, said[:300]))
+    door.run(f"spark.conf.unset({patience!r})")
     assert not wrong, wrong
     assert door.sql(f"SELECT * FROM {table}") == [], "nothing was written past the gate"
 
@@ -301,12 +303,14 @@ def test_a_committer_that_is_away_is_named_when_the_time_is_over(
     door.sql(f"CREATE TABLE {table} (id BIGINT) USING delta")
     committer.child.kill()
     door.run("spark.conf.set('spark.tidegate.timeout.seconds', '2')")
-    awaited = r"partition 0 of .*proposals .* did not decide within 2 s .*proposals show "
-    with pytest.raises(Failed, match=awaited):
-        door.sql(f"INSERT INTO {table} VALUES (1)")
-    door.run("spark.conf.unset('spark.tidegate.timeout.seconds')")
-    committer.start()
-    committer.wait_ready()
+    awaited = r"partition 0 of .*proposals .* did not decide within \d+ s .*proposals show "
+    try:
+        with pytest.raises(Failed, match=awaited):
+            door.sql(f"INSERT INTO {table} VALUES (1)")
+    finally:
+        door.run("spark.conf.unset('spark.tidegate.timeout.seconds')")
+        committer.start()
+        committer.wait_ready()
     door.sql(f"INSERT INTO {table} VALUES (2)")
     assert door.sql(f"SELECT id FROM {table} ORDER BY id") == [[1], [2]], "it came after all"
 
