@@ -96,6 +96,7 @@ def _alone(
             folder, rounds, seconds, files
         ),
         "log-size": lambda folder: log_size.figures(folder, files, hours),
+        "door": lambda folder: door.figures(folder, rounds, seconds),
         "restart": lambda folder: restart.figures(folder, rounds, files),
         "registered": lambda _: registered_changes.figures(rounds),
     }
@@ -124,7 +125,6 @@ def bench(
     parts: dict[str, Callable[[LocalStack, Path], Sequence[Figure]]] = {
         "deletes": lambda stack, folder: row_deletes.figures(stack.kafka, folder, rounds, seconds),
         "spark": lambda stack, folder: spark_beside.figures(stack, folder, rounds, seconds, rows),
-        "door": lambda stack, folder: door.figures(stack, folder, rounds, seconds),
         "takeover": lambda stack, folder: takeover.figures(stack, folder, rounds),
         "changes": lambda stack, folder: changes.figures(stack, folder, rounds),
         "changes-beside": changes_beside.figures,

@@ -1,7 +1,8 @@
-"""Appends of one row by delta-spark, in a process of its own: `program SETTINGS FOLDER SECONDS`.
+"""Appends of one row by delta-spark, in a process of its own: `program SETTINGS ROOT LONE SECONDS`.
 
-SETTINGS are those of the session, as JSON. It prints, as JSON, what each of LONE appends took, then
-how many appends WRITERS threads made to one table within SECONDS, and how many of them gave up.
+SETTINGS are those of the session, as JSON; `packages` are Maven's names. It prints, as JSON, what
+each of LONE appends took, then how many appends WRITERS threads made to one table within SECONDS,
+and how many of them gave up.
 """
 
 import json
@@ -17,24 +18,25 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-LONE: Final = 40
-WARM: Final = 10
+WARM: Final = 5
 WRITERS: Final = 16
 
 
-def main(settings: str, folder: str, seconds: float) -> None:
+def main(settings: str, root: str, lone_appends: int, seconds: float) -> None:
     """Measure, and print the result."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName("door").master("local[2]")
-    for key, value in json.loads(settings).items():
+    config = json.loads(settings)
+    packages = config.pop("packages", "").split()
+    for key, value in config.items():
         builder = builder.config(key, value)
-    spark = configure_spark_with_delta_pip(builder).getOrCreate()
+    spark = configure_spark_with_delta_pip(builder, packages).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    lone, shared = f"delta.`{folder}/lone`", f"delta.`{folder}/shared`"
+    lone, shared = f"delta.`{root}/lone`", f"delta.`{root}/shared`"
     for table in (lone, shared):
         spark.sql(f"CREATE TABLE {table} (id BIGINT) USING delta")
     took_s = []
-    for number in range(WARM + LONE):
+    for number in range(WARM + lone_appends):
         began = time.perf_counter()
         spark.sql(f"INSERT INTO {lone} VALUES ({number})")
         took_s.append(time.perf_counter() - began)
@@ -57,8 +59,8 @@ def main(settings: str, folder: str, seconds: float) -> None:
     done, gave_up = (sum(column) for column in zip(*counts, strict=True))
     there = spark.sql(f"SELECT count(*) FROM {shared}").collect()[0][0]
     assert there == done, f"{done} appends were done, and {there} rows are there"
-    print(json.dumps({"took_s": took_s[WARM:], "rate": done / seconds, "gave_up": gave_up}))
+    print(json.dumps({"took_s": took_s[WARM:], "rate": done / max(seconds, 1), "gave_up": gave_up}))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], float(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]))

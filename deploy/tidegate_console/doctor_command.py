@@ -112,6 +112,7 @@ def checks(
             yield from kafka_checks.topics(settings.kafka)
             yield from kafka_checks.rights(settings.kafka, role)
             yield from version_checks.formats(settings.kafka)
+            yield from version_checks.past_the_gate(settings.kafka)
             overview = OverviewReader(settings.kafka).read()
             yield from _running(overview)
             yield from clock_checks.newest_record(settings.kafka)

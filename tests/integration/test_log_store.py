@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -28,7 +28,9 @@ from tests.integration.test_committer_processes import until
 from tidegate import Client
 from tidegate_local.child_processes import ServiceProcess
 from tidegate_local.kafka_jars import java_command
+from tidegate_producers.history.outcome_log import versions_past_the_gate
 from tidegate_producers.log_store import JAR
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.kafka.settings import KafkaSettings
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(1_800)]
@@ -318,8 +320,10 @@ def test_a_committer_that_is_away_is_named_when_the_time_is_over(
 JOBS: Final = """
 import threading, time
 
-def job(name, kind, number=0):
-    with open(JOURNAL, "a", buffering=1) as journal:
+def job(name, kind):
+    with open(JOURNAL, "a+", buffering=1) as journal:
+        journal.seek(0)  # a driver that was killed has left its lines
+        number = max((one[2] for one in map(json.loads, journal) if one[0] == name), default=0)
         while not STOP.exists():
             number += 1
             journal.write(json.dumps([name, kind, number, "begun"]) + "\\n")
@@ -389,25 +393,32 @@ def test_killed_committers_and_drivers_lose_nothing_and_double_nothing(
     shared_line: Line,
     pytestconfig: pytest.Config,
 ) -> None:
-    """Eight jobs in two drivers and a writer of ours, on one table; a driver is killed at last."""
-    other = Driver(shared_line.kafka, shared_line.tables / "other").ready()
+    """Eight jobs in two drivers and a writer of ours, on one table."""
     kills = max(2, pytestconfig.getoption("blows") // 10)
+
+    def other() -> Driver:
+        return Driver(shared_line.kafka, shared_line.tables / "other").ready()
+
     contest(shared_line, committer, (door, other), str(shared_line.tables / "contested"), kills)
     assert past_the_gate(committer) == set()
+    kafka = shared_line.kafka
+    assert versions_past_the_gate(KafkaBus(kafka, "test"), kafka.topics) == []
 
 
 def contest(
     line: Line,
     committer: ServiceProcess,
-    drivers: tuple[Driver, Driver],
+    drivers: tuple[Driver, Callable[[], Driver]],
     root: str,
     kills: int,
     options: Mapping[str, str] = NO_SETTINGS,
 ) -> None:
     """Have eight jobs in two drivers, our appends and row deletes on one table while the committer
-    is killed so many times, and at last a driver; then check every row.
+    is killed so many times, and the second driver each tenth time and at last; then check every
+    row.
     """
-    place, dice, (door, other) = line.folder / "jobs", Random(20_261), drivers
+    place, dice, (door, start_other) = line.folder / "jobs", Random(20_261), drivers
+    other = start_other()
     place.mkdir()
     path = root.replace("s3://", "s3a://")
     table = f"delta.`{path}`"
@@ -434,8 +445,11 @@ def contest(
             committer.child.kill()
             committer.start()
             committer.wait_ready()
-            if number == kills - 1:
+            if number == kills - 1 or number % 10 == 9:
                 other.kill()
+            if number % 10 == 9 and number < kills - 1:
+                other = start_other()
+                start_jobs(other, place, path, theirs)
     (place / "stop").touch()
     until(lambda: ended(journals[:1]), "the end of each job", 120.0)
     check_rows(door.sql(f"SELECT writer, number FROM {table}"), appended, journals)
@@ -484,9 +498,13 @@ def test_two_drivers_on_s3_lose_nothing_and_double_nothing(line: Line) -> None:
         committer = line.started("committer", committer=own, storage=storage)
         s3a = {**S3A, "spark.hadoop.fs.s3a.endpoint": storage["endpoint_url"]}
         # One after the other: the first may have to fetch the packages.
-        one, other = (Driver(line.kafka, line.folder / n, s3a).ready() for n in ("one", "other"))
+        one = Driver(line.kafka, line.folder / "one", s3a).ready()
         root = f"s3://bucket/tables/{secrets.token_hex(6)}"
         options = {f"storage.{name}": value for name, value in storage.items()}
+
+        def other() -> Driver:
+            return Driver(line.kafka, line.folder / "other", s3a).ready()
+
         contest(line, committer, (one, other), root, 3, options)
         assert past_the_gate(committer) == set()
         one.kill()

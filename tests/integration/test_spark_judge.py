@@ -21,7 +21,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.integration import judged_scripts
 from tests.integration.conftest import Line
-from tests.integration.door_program import door_settings
 from tests.integration.judged_conditions import COLUMNS, CONDITIONS, ROWS
 from tests.integration.judged_scenarios import SCENARIOS, Scenario, Side, Target, is_refused
 from tests.integration.judged_scripts import SCRIPTS, VECTORS, Script
@@ -74,14 +73,13 @@ CONFIG: Final = {
 
 
 @pytest.fixture(scope="module")
-def spark(shared_line: Line, pytestconfig: pytest.Config) -> SparkSession:
+def spark() -> SparkSession:
     """Return a session with delta-spark; skip where its jars can't be had."""
     if SparkSession.getActiveSession() is not None:
         pytest.skip("another session runs in this process, without delta-spark")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName("tidegate-judge").master("local[2]")
-    through = door_settings(shared_line.kafka) if pytestconfig.getoption("door") else {}
-    for key, value in {**CONFIG, **through}.items():
+    for key, value in CONFIG.items():
         builder = builder.config(key, value)
     try:
         session = configure_spark_with_delta_pip(builder).getOrCreate()

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.integration.conftest import Line
+from tests.integration.test_committer_processes import until
 from tidegate_console import doctor_command, status_command
 from tidegate_producers.options import TableLocation
 from tidegate_producers.writing.table_requests import halt, register
@@ -58,6 +59,7 @@ def test_status_and_doctor_tell_what_runs_what_is_halted_and_what_is_slow(line: 
         "login",
         "topics",
         "rights",
+        "gate",
         "committer",
         "clock",
         "store",
@@ -67,6 +69,12 @@ def test_status_and_doctor_tell_what_runs_what_is_halted_and_what_is_slow(line: 
     # The question left no trace in the table.
     assert len(list((line.tables / "shop" / "_delta_log").glob("*.json"))) == 1
 
+    deltalake.write_deltalake(line.tables / "shop", pa.table({"k": [3]}), mode="append")
+    past = ["note", "gate", "1", "recent", "version", "of", "shop"]
+    until(
+        lambda: past in [line.split()[:7] for line in told(run(kafka, doctor_command.app), "note")],
+        "the version past the gate",
+    )
     with Client(KafkaBus(kafka, "test"), kafka.topics) as client:
         halt(client, "shop", "a restore", 60.0)
     assert "- shop: is halted by hand: a restore" in run(kafka, status_command.app).stdout

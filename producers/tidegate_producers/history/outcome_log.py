@@ -20,7 +20,7 @@ from tidegate_delta.log.commit import sha256
 from tidegate_messages.codec import decode
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Proposal
-from tidegate_messages.published_records import TableRecord
+from tidegate_messages.published_records import CommitRecord, TableRecord
 from tidegate_messages.topics import Topics
 from tidegate_runtime.kafka.client_protocols import Bus, Offset, Reader, Record, TopicPartition
 
@@ -171,6 +171,41 @@ def last_refusals(bus: Bus, topics: Topics, table: TableRecord) -> list[Publishe
     finally:
         reader.close()
     return list(refusals.values())[::-1]
+
+
+def versions_past_the_gate(bus: Bus, topics: Topics) -> list[CommitRecord]:
+    """Return versions that another program wrote and nobody proposed, oldest first.
+
+    They are searched among the newest `SEARCHED_RECORDS_MAX` commits of each topic partition, as
+    far back as its newest outcomes reach, which are as many: a proposal's outcome is published
+    after its version.
+    Raises: Unavailable.
+    """
+    reader, found = bus.reader(), list[CommitRecord]()
+    try:
+        for number in range(bus.partitions(topics.commits)):
+            commits = TopicPartition(topics.commits, number)
+            foreign = {
+                (commit.table, commit.version): (commit, record.timestamp_ms)
+                for record in _tail(reader, commits, SEARCHED_RECORDS_MAX)
+                if (commit := decode(CommitRecord, record.value)).author == "external"
+            }
+            outcomes = TopicPartition(topics.outcomes, number)
+            answers = list(_tail(reader, outcomes, SEARCHED_RECORDS_MAX)) if foreign else []
+            since_ms = answers[0].timestamp_ms if answers else 0
+            proposed = {
+                (outcome.table, outcome.version)
+                for outcome in map(_outcome, answers)
+                if outcome is not None and outcome.status == "committed"
+            }
+            found += [
+                commit
+                for version, (commit, at_ms) in foreign.items()
+                if version not in proposed and min(at_ms, commit.timestamp or at_ms) >= since_ms
+            ]
+    finally:
+        reader.close()
+    return found
 
 
 def find_proposal(bus: Bus, topics: Topics, proposal_id: UUID) -> ProposalOutcomes | None:
