@@ -153,7 +153,7 @@ night-blows:
 
 night-door:
 	$(call heading,night: delta-spark through the gate: a hundred kills$(comma) the judged scripts$(comma) generated cases; 2 hours)
-	@$(PYTEST) -v $(call budget,30) tests/integration/test_log_store.py --blows 1000
+	@$(PYTEST) -v $(call budget,30) tests/integration/test_log_store.py --full --blows 1000
 	@$(PYTEST) -v $(call budget,50) tests/integration/test_log_store_judge.py --full
 	@$(PYTEST) -v -s $(call budget,40) tests/judge --judged 200 --door
 

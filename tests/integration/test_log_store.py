@@ -4,6 +4,7 @@ Each driver is a process: the class path of a JVM that has one session can't be 
 """
 
 import json
+import os
 import re
 import secrets
 import subprocess
@@ -20,6 +21,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from bench.door import S3A
 from tests.integration import door_program
 from tests.integration.conftest import Line
 from tests.integration.moto_server import moto_server
@@ -474,19 +476,8 @@ def check_rows(rows: list[list[Any]], appended: int, journals: list[Path]) -> No
         assert done[name] <= reached <= done[name] + sum(one[0] == name for one in unknown), name
 
 
-S3A: Final = {
-    "packages": "org.apache.hadoop:hadoop-aws:3.5.0",
-    "spark.hadoop.fs.s3a.access.key": "any",
-    "spark.hadoop.fs.s3a.secret.key": "any",
-    "spark.hadoop.fs.s3a.path.style.access": "true",
-    "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
-    "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
-}
-
-
 @pytest.mark.nightly
 def test_two_drivers_on_s3_lose_nothing_and_double_nothing(line: Line) -> None:
-    """Hadoop's client for S3 has 670 MB, so CI does not fetch it."""
     with moto_server() as port:
         storage = {
             "endpoint_url": f"http://127.0.0.1:{port}",
@@ -508,3 +499,56 @@ def test_two_drivers_on_s3_lose_nothing_and_double_nothing(line: Line) -> None:
         contest(line, committer, (one, other), root, 3, options)
         assert past_the_gate(committer) == set()
         one.kill()
+
+
+OLDER: Final = (("4.0.1", "4.0.0"), ("3.5.6", "3.3.2"))
+"""Releases of Spark and delta-spark before ours."""
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("spark", "delta"), OLDER, ids=[f"delta-{delta}" for _, delta in OLDER])
+def test_older_releases_commit_through_the_gate(
+    spark: str, delta: str, committer: ServiceProcess, shared_line: Line, tmp_path: Path
+) -> None:
+    python = older_spark(tmp_path / "env", spark, delta)
+    root = shared_line.tables / f"older-{delta}"
+    settings = {"spark.ui.enabled": "false", **door_program.door_settings(shared_line.kafka)}
+    # By itself delta-spark 3.3 replaces no table by its path.
+    verbs = [verb for verb in VERBS if not verb.startswith("CREATE OR REPLACE")]
+    statements = [*verbs, "SELECT * FROM {t} ORDER BY id"]
+    program = Path(door_program.__file__).with_name("older_spark_program.py")
+    arguments = [json.dumps(settings), str(root), json.dumps(statements)]
+    ours = ("PYTHON", "PYSPARK", "SPARK", "VIRTUAL_ENV")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    done = subprocess.run(
+        [python, program, *arguments],
+        env={**environment, "PYSPARK_PYTHON": str(python)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    rows = json.loads(done.stdout.splitlines()[-1])
+    assert rows == [[1, "a"], [2, "B"], [4, "D"], [5, "e"], [8, "h"]]
+    versions = sorted(int(one.stem) for one in (root / "_delta_log").glob("[0-9]*.json"))
+    assert published(shared_line, root.name) == versions == list(range(len(versions)))
+    assert past_the_gate(committer) == set()
+
+
+def older_spark(folder: Path, spark: str, delta: str) -> Path:
+    """Return the interpreter of an environment with a Spark; skip where it can't be had."""
+    uv = Path(sys.executable).with_name("uv")
+    if not uv.is_file():
+        pytest.skip("uv is not installed")
+    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, folder], check=True)
+    python = folder / "bin" / "python"
+    packages = [f"pyspark=={spark}", f"delta-spark=={delta}", "setuptools<80"]
+    done = subprocess.run(
+        [uv, "pip", "install", "--quiet", "--python", python, *packages],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        pytest.skip(f"PySpark {spark} with delta-spark {delta} can't be had: {done.stderr[-300:]}")
+    return python
