@@ -44,7 +44,9 @@ def test_the_decided_cases_are_of_all_kinds() -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(3600)
-def test_delta_spark_decides_as_we_do_and_as_the_vectors_say(pytestconfig: pytest.Config) -> None:
+def test_delta_spark_decides_as_we_do_and_as_the_vectors_expect(
+    pytestconfig: pytest.Config,
+) -> None:
     """The seed is the number of cases asked for, so the nightly run sees other cases."""
     count = pytestconfig.getoption("--asked")
     vectors = random.Random(count).sample(conflict_cases(own_corpus()), VECTORS_ASKED)

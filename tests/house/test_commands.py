@@ -74,7 +74,7 @@ def test_every_command_in_a_document_is_there_with_its_options(name: str) -> Non
     assert [result for line in lines(tree.text(name)) if (result := wrong(line))] == []
 
 
-def test_the_commands_that_the_chart_tells_after_an_installation_are_there() -> None:
+def test_the_commands_that_the_charts_notes_name_exist() -> None:
     result = IN_BLOCKS.findall(tree.text("deploy/helm/tidegate/templates/NOTES.txt"))
     assert result
     assert [mistake for line in result if (mistake := wrong(line))] == []

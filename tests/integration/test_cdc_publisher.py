@@ -244,7 +244,7 @@ def check_transactions(line: Line, changes: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_two_publishers_at_once_tell_each_change_once(line: Line) -> None:
+def test_two_publishers_at_once_publish_each_change_once(line: Line) -> None:
     dice = random.Random(13)
     tables = [made(line, f"t{n}", n + 1) for n in range(2)]
     bell = KafkaBus(line.kafka, "test").producer()
@@ -373,7 +373,7 @@ def test_a_position_behind_a_foreign_open_transaction_is_waited_for(line: Line) 
 
 
 @pytest.mark.timeout(120)
-def test_a_table_that_cannot_be_told_stops_alone(line: Line) -> None:
+def test_a_table_that_cannot_be_published_stops_alone(line: Line) -> None:
     keyless = made(line, "keyless", 1, configuration={})
     table = made(line, "t", 2)
     for item in (keyless, table):
@@ -387,7 +387,7 @@ def test_a_table_that_cannot_be_told_stops_alone(line: Line) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_versions_without_a_doorbell_are_found_by_the_look(line: Line) -> None:
+def test_versions_without_a_notification_are_found_by_polling(line: Line) -> None:
     table = made(line)
     service = publisher(line)
     service.start()
@@ -535,7 +535,7 @@ def test_operators_move_a_stream_by_commands(line: Line) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_what_brokers_refuse_for_good_is_told_with_its_cause(line: Line) -> None:
+def test_what_brokers_refuse_for_good_is_reported_with_its_cause(line: Line) -> None:
     """A compacted topic takes no record without a key; topics differ in more than dots."""
     names = ("changes.a", "changes_a")
     topics = [Topic(name, "none", 1, "compact", -1) for name in names]

@@ -230,7 +230,7 @@ def test_killed_while_it_copies_row_groups_every_checkpoint_is_whole(line: Line)
 
 
 @pytest.mark.timeout(400)
-def test_doorbells_bring_every_kind_of_file(line: Line, table: WrittenTable) -> None:
+def test_notifications_lead_to_every_kind_of_file(line: Line, table: WrittenTable) -> None:
     bell = KafkaBus(line.kafka, "test").producer()
     service = checkpointer(line)
     service.start()

@@ -89,7 +89,7 @@ def test_an_ambiguous_put_is_resolved_and_committed_once(
     assert len(info["tidegate"]["accepted"]) == 1
 
 
-def test_a_committer_killed_while_a_put_is_in_doubt_leaves_it_to_its_heir(
+def test_a_committer_killed_while_a_put_is_in_doubt_leaves_it_to_its_successor(
     line: Line, relay: Relay, root: str
 ) -> None:
     doomed = line.service("committer", "doomed", "before_resolve", **service_settings(relay))

@@ -168,7 +168,9 @@ def test_a_creation_survives_a_kill_before_its_registration_and_before_its_outco
     assert list(run_audit.accepted(run_audit.entries(folder_of(table))).values()) == [0]
 
 
-def test_a_committer_that_was_suspended_races_its_heir_and_nothing_is_doubled(line: Line) -> None:
+def test_a_committer_that_was_suspended_races_its_successor_and_nothing_is_doubled(
+    line: Line,
+) -> None:
     first = line.started("committer", "first")
     table = create_table(line.kafka, line.tables / "t")
     proposers = append_with(line.kafka, table, WRITERS, 12)
@@ -199,7 +201,7 @@ def test_a_standby_takes_over_when_the_active_committer_stops(line: Line) -> Non
     check_all(line, table, proposers)
 
 
-def test_a_delta_rs_writer_beside_the_gate_loses_nothing_and_is_told_of(line: Line) -> None:
+def test_an_external_delta_rs_writer_loses_nothing_and_is_reported(line: Line) -> None:
     line.started("committer", committer={"external_probe_s": "0.5"})
     table = create_table(line.kafka, line.tables / "t")
     foreign = [pa.table([["foreign"], [number]], schema=SCHEMA) for number in range(8)]

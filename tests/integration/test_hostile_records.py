@@ -144,7 +144,7 @@ def test_a_header_whose_name_is_no_text_does_not_stop_the_committer(target: Targ
     target.sets_aside(before)
 
 
-def test_an_aborted_proposal_is_never_committed_and_an_open_transaction_is_told(
+def test_an_aborted_proposal_is_never_committed_and_an_open_transaction_is_reported(
     target: Target,
 ) -> None:
     """A client may rely on its abort; one that waits behind an open transaction gets the reason."""
@@ -218,7 +218,7 @@ def test_a_copy_of_the_outcome_goes_where_the_writer_says_and_holds_up_nobody(
     until(is_told, "the copy that was lost, in the metrics")
 
 
-def test_a_file_that_is_not_as_proposed_is_refused_where_the_writer_asks_for_it(
+def test_a_file_that_is_not_as_proposed_is_refused_if_the_writer_requests_the_check(
     target: Target,
 ) -> None:
     kafka, result = target.line.kafka, dict[str, tuple[str, str | None]]()

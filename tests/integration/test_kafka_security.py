@@ -168,7 +168,7 @@ def read_by_faust(kafka: KafkaSettings) -> bytes | None:
     return asyncio.run(last())
 
 
-def test_a_login_that_fails_says_what_to_mend_and_keeps_the_secret(guarded: Guarded) -> None:
+def test_a_failed_login_names_the_remedy_and_not_the_secret(guarded: Guarded) -> None:
     kafka = guarded.settings("SCRAM-SHA-512", "writer")
     write(guarded.folder / "writer" / "password", NEXT_PASSWORD)
     said = doctors_answer(kafka)

@@ -57,7 +57,7 @@ def test_a_broker_that_is_killed_and_stays_away_loses_and_doubles_nothing(
     check_offsets_are_safe(line)
 
 
-def test_who_asks_while_the_broker_is_away_is_answered_when_it_is_back(
+def test_a_question_while_the_broker_is_away_is_answered_when_it_is_back(
     fragile: EmbeddedKafka, fragile_line: Line
 ) -> None:
     kafka = fragile_line.kafka

@@ -71,7 +71,7 @@ def create(client: Client, folder: Path) -> None:
     assert client.propose(made).status == "committed"
 
 
-def test_every_row_is_deleted_once_whoever_else_deletes_and_dies(line: Line) -> None:
+def test_every_row_is_deleted_once_beside_deleters_that_die(line: Line) -> None:
     folder = line.tables / "shared"
     place = for_writing({"path": str(folder)}).place
     first = line.started("committer", "first")

@@ -180,7 +180,7 @@ def test_an_app_transaction_is_written_once(spark_table: SparkTable) -> None:
     assert DeltaTable(spark_table.path).transaction_version("job") == 8
 
 
-def test_what_is_wrong_is_said_before_anything_is_proposed(spark_table: SparkTable) -> None:
+def test_a_problem_is_reported_before_anything_is_proposed(spark_table: SparkTable) -> None:
     Table.create(
         spark_table.spark,
         spark_table.path,

@@ -116,9 +116,7 @@ def test_spark_decides_which_rows_are_deleted_and_updated(table: Table) -> None:
     ],
     indirect=True,
 )
-def test_changes_are_told_to_the_feed_and_rows_keep_their_ids(
-    table: Table, spark: SparkSession
-) -> None:
+def test_changes_reach_the_feed_and_rows_keep_their_ids(table: Table, spark: SparkSession) -> None:
     before_ids = ids(table)
     assert table.update("k % 6 = 0", set={"v": "v + 1"}) == 2
     source = spark.createDataFrame([(1, 5, "n"), (50, 7, "n")], "k long, v int, w string")

@@ -470,7 +470,7 @@ def _files(root: str) -> set[str]:
 
 
 @pytest.mark.parametrize("misuse", _SHOWN)
-def test_a_misuse_in_spark_shows_what_is_wrong_and_what_to_do(
+def test_a_misuse_in_spark_shows_the_problem_and_the_remedy(
     misuse: Misuse, misused: Misused
 ) -> None:
     with pytest.raises((TidegateError, TypeError, PySparkException, Py4JJavaError)) as raised:

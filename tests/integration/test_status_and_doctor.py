@@ -34,7 +34,7 @@ def told(result: Result, verdict: str) -> list[str]:
     return [line for line in result.stdout.splitlines() if line.startswith(verdict)]
 
 
-def test_status_and_doctor_tell_what_runs_what_is_halted_and_what_is_slow(line: Line) -> None:
+def test_status_and_doctor_show_what_runs_what_is_halted_and_what_is_slow(line: Line) -> None:
     kafka = line.kafka
     before = run(kafka, status_command.app)
     assert before.exit_code == 3, before.output
@@ -84,7 +84,7 @@ def test_a_dead_letter_and_a_newer_format_are_noticed(kafka: KafkaSettings) -> N
     assert "'outcome/9'" in wrong
 
 
-def test_missing_topics_are_named_and_nothing_else_is_asked(broker: str, tmp_path: Path) -> None:
+def test_missing_topics_are_named_and_nothing_else_is_checked(broker: str, tmp_path: Path) -> None:
     nowhere = KafkaSettings(bootstrap_servers=broker, topic_prefix=f"no{tmp_path.name}.")
     answer = run(nowhere, doctor_command.app, "--role=writer")
     assert answer.exit_code == 2

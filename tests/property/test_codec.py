@@ -311,7 +311,7 @@ def test_what_a_newer_release_wrote_is_sent_on(
 
 
 @given(wires())
-def test_the_headers_say_which_message_it_is(case: tuple[type[Message], dict[str, Any]]) -> None:
+def test_the_headers_name_the_message(case: tuple[type[Message], dict[str, Any]]) -> None:
     kind, wire = case
     named = dict(headers(decode(kind, orjson.dumps(wire))))
     assert named["format"].decode() == FORMATS[kind]

@@ -112,7 +112,7 @@ def paths_kept(predicate: dict[str, Any], texts: list[str | None]) -> list[str]:
 
 @settings(max_examples=800, deadline=None)
 @given(predicates, files)
-def test_a_first_look_changes_nothing_of_what_is_pruned(
+def test_pruning_by_columns_first_does_not_change_the_result(
     predicate: dict[str, Any], texts: list[str | None]
 ) -> None:
     exact = paths_kept(predicate, texts)

@@ -103,7 +103,7 @@ def test_replaying_the_log_gives_the_state(batch: list[Proposal]) -> None:
 
 @given(st.lists(proposals(), min_size=1, max_size=12))
 @settings(max_examples=100, deadline=None)
-def test_asking_again_gives_the_same_answer_and_writes_nothing(batch: list[Proposal]) -> None:
+def test_a_repeated_delivery_gets_the_same_answer_and_writes_nothing(batch: list[Proposal]) -> None:
     state, first, _ = settle(begun(), considered(batch, 0))
     # A denial of a gap promises nothing: the gap may be closed by now.
     assume(all(verdict.status != "denied" for verdict in first))

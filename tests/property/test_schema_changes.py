@@ -151,7 +151,7 @@ def test_a_rename_comes_back_and_touches_no_file(data: st.DataObject) -> None:
 
 
 @given(st.data())
-def test_what_is_dropped_is_told_with_all_inside_it(data: st.DataObject) -> None:
+def test_what_is_dropped_is_listed_with_its_nested_fields(data: st.DataObject) -> None:
     schema = data.draw(schemas)
     mapped = map_columns(None, table(schema), fresh())
     path, _ = data.draw(st.sampled_from(list(field_paths(schema_of(mapped)))))
@@ -242,7 +242,9 @@ def test_what_widens_of_itself_widens(one: DataType, two: DataType, three: DataT
 
 
 @given(schemas, schemas, schemas)
-def test_history_is_kept_and_told_once(one: StructType, two: StructType, three: StructType) -> None:
+def test_history_is_kept_and_listed_once(
+    one: StructType, two: StructType, three: StructType
+) -> None:
     assert record(one, one) == one
     second = record(try_merged(one, two, FREE) or one, one)
     third = record(try_merged(second, three, FREE) or second, second)

@@ -450,7 +450,7 @@ def _removal(file: File) -> Row:
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32))
-def test_whoever_is_in_the_log_had_his_effect_and_nobody_else(seed: int) -> None:
+def test_exactly_the_proposals_in_the_log_took_effect(seed: int) -> None:
     dice = Random(seed)
     table = begun(dice)
     for _ in range(ROUNDS):

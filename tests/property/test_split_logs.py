@@ -118,9 +118,7 @@ def test_following_a_log_comes_to_what_opening_it_comes_to(
 
 @given(logs, st.integers(1, 600))
 @settings(max_examples=40)
-def test_commits_read_a_few_at_a_time_say_what_all_of_them_say(
-    log: list[Commit], together: int
-) -> None:
+def test_commits_read_in_batches_reconcile_as_all_at_once(log: list[Commit], together: int) -> None:
     whole = told(open_snapshot(stored(log)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log_reader, "TOGETHER_BYTES", together)
@@ -129,7 +127,7 @@ def test_commits_read_a_few_at_a_time_say_what_all_of_them_say(
 
 @given(logs)
 @settings(max_examples=15)
-def test_a_log_cleaned_up_says_nothing_of_what_is_gone(log: list[Commit]) -> None:
+def test_a_cleaned_up_log_has_nothing_of_deleted_versions(log: list[Commit]) -> None:
     store = stored(log)
     put_checkpoint(store, len(log) - 1, "classic", 1)
     for commit in log:

@@ -103,7 +103,7 @@ def test_every_value_lies_between_the_bounds(found: list[dict[str, Any]]) -> Non
 
 @given(rows)
 @settings(deadline=None)
-def test_bounds_are_there_where_json_can_say_them(found: list[dict[str, Any]]) -> None:
+def test_bounds_are_there_where_json_can_represent_them(found: list[dict[str, Any]]) -> None:
     held = table(found)
     stats = json.loads(compute(held, SCHEMA))
     for name in ("i", "l", "m", "day", "at", "ntz"):

@@ -128,7 +128,7 @@ STAGES: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage[1])
-def test_what_nobody_foresaw_sets_one_table_aside_and_is_tried_again(
+def test_an_unforeseen_error_quarantines_one_table_and_is_retried(
     scene: Scene, stage: tuple[Any, str]
 ) -> None:
     module, name = stage
@@ -164,7 +164,7 @@ def test_one_that_fails_while_it_is_published_goes_on_where_it_was(scene: Scene)
     assert scene.state() == []
 
 
-def test_an_operator_has_it_tried_at_the_next_look(scene: Scene) -> None:
+def test_an_operator_has_it_retried_at_the_next_poll(scene: Scene) -> None:
     scene.poll()
     scene.topics[scene.bad.id].fails = True
     scene.bad.append(rows(2))
@@ -182,7 +182,7 @@ def test_an_operator_has_it_tried_at_the_next_look(scene: Scene) -> None:
     assert (scene.told(scene.bad), scene.state()) == ([1, 2], [])
 
 
-def test_the_next_life_takes_back_what_the_one_before_said(scene: Scene) -> None:
+def test_a_restart_withdraws_what_the_process_before_reported(scene: Scene) -> None:
     with mock.patch.object(service, "head_version", failing(service, "head_version")):
         scene.poll()
     assert scene.state()
@@ -193,7 +193,7 @@ def test_the_next_life_takes_back_what_the_one_before_said(scene: Scene) -> None
     assert scene.state() == []
 
 
-def test_a_table_that_nobody_wants_told_is_not_in_quarantine(scene: Scene) -> None:
+def test_a_table_that_is_not_published_is_not_in_quarantine(scene: Scene) -> None:
     scene.bad.configuration = {}
     scene.bad.set_metadata()
     scene.poll()

@@ -64,7 +64,7 @@ def test_without_keys_there_are_no_tombstones() -> None:
     assert all(record.value is not None for record in sent)
 
 
-def test_the_source_says_which_version_of_which_table() -> None:
+def test_the_source_names_table_and_version() -> None:
     source = told(records(ORIGIN, batch("c", 40), 99, "with")[1])["source"]
     assert source["connector"] == source["name"] == "tidegate"
     assert (source["db"], source["schema"], source["table"]) == ("lake", "air", "flights")
@@ -86,7 +86,7 @@ def test_the_transaction_numbers_the_changes_of_a_version_from_one() -> None:
     assert [block["total_order"] for block in blocks] == [41, 42, 43]
 
 
-def test_the_rows_of_a_snapshot_say_where_it_begins_and_ends() -> None:
+def test_the_rows_of_a_snapshot_mark_its_beginning_and_end() -> None:
     sent = records(ORIGIN, batch("r", ends=True), 99, "with")
     assert [told(item)["source"]["snapshot"] for item in sent] == ["first", "true", "last"]
     assert told(sent[0])["transaction"] is None

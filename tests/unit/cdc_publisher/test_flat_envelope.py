@@ -41,7 +41,7 @@ def values(topic: Topic, *, with_schema: bool = False) -> list[dict[str, Any] | 
 
 
 @pytest.mark.parametrize("with_schema", [False, True])
-def test_a_flat_change_is_a_row_and_a_deleted_one_says_so(
+def test_a_flat_change_is_a_row_and_a_deleted_one_is_marked(
     tmp_path: Path, with_schema: bool
 ) -> None:
     topic = published(tmp_path, "flat", with_schema=with_schema)

@@ -44,7 +44,7 @@ def test_equal_rows_cancel_one_against_one() -> None:
     assert compared([(1, "a")], [(1, "a")] * 3) == ([], [], ["a", "a"])
 
 
-def test_a_key_that_occurs_twice_is_told_as_deletes_and_inserts() -> None:
+def test_a_key_that_occurs_twice_is_published_as_deletes_and_inserts() -> None:
     assert compared([(1, "a"), (1, "b")], [(1, "c")]) == (["a", "b"], [], ["c"])
     assert compared([(1, "a")], [(1, "b"), (1, "c")]) == (["a"], [], ["b", "c"])
 

@@ -97,7 +97,7 @@ def told(topic: Topic) -> list[int]:
 
 
 @pytest.mark.parametrize("found", ["by an audit", "at the head"])
-def test_nothing_is_told_from_a_forged_version_until_it_is_restored(
+def test_nothing_is_published_from_a_forged_version_until_it_is_restored(
     bus: MemoryBus,
     tables: tuple[WrittenTable, WrittenTable],
     topics: dict[UUID, Writer],
@@ -210,7 +210,7 @@ def test_a_table_whose_store_is_away_stops_alone_and_goes_on_when_it_is_back(
     assert told(topics[away.id]) == [4, 5]
 
 
-def test_nothing_is_asked_of_kafka_for_a_table_without_key_columns(
+def test_kafka_is_not_queried_for_a_table_without_key_columns(
     bus: MemoryBus,
     tables: tuple[WrittenTable, WrittenTable],
     topics: dict[UUID, Writer],
@@ -239,7 +239,7 @@ def lag_of(table: WrittenTable, bus: MemoryBus) -> tuple[float | None, float | N
     return versions, seconds
 
 
-def test_nobody_is_woken_up_for_a_table_whose_changes_nobody_asked_for(
+def test_no_alert_for_a_table_whose_changes_are_not_published(
     bus: MemoryBus,
     tables: tuple[WrittenTable, WrittenTable],
     topics: dict[UUID, Writer],
@@ -378,7 +378,7 @@ def test_a_table_with_much_to_publish_is_published_turn_by_turn_and_the_others_b
     assert told(topics[small.id]) == [4]
 
 
-def test_a_look_publishes_for_one_turn_in_all_however_many_tables_there_are(
+def test_a_poll_publishes_for_one_turn_in_all_however_many_tables_there_are(
     bus: MemoryBus, tables: tuple[WrittenTable, WrittenTable], topics: dict[UUID, Writer]
 ) -> None:
     one = publisher(bus, Hours(), chunk_rows=1)

@@ -19,7 +19,7 @@ from tidegate_cdc_publisher.cli import change_commands
         (("skip", "t"), "Missing option '--to'"),
     ],
 )
-def test_what_does_not_go_together_is_refused_before_a_broker_is_asked(
+def test_incompatible_options_are_refused_before_a_broker_is_contacted(
     arguments: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")

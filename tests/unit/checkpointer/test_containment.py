@@ -124,9 +124,7 @@ HOMES = {"load_state": table_view, "_sum": Checkpointer}
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_what_nobody_foresaw_sets_one_table_aside_and_is_tried_again(
-    scene: Scene, stage: str
-) -> None:
+def test_an_unforeseen_error_quarantines_one_table_and_is_retried(scene: Scene, stage: str) -> None:
     scene.grow()
     with mock.patch.object(HOMES.get(stage, service), stage, STAGES[stage]):
         scene.follower.poll()
@@ -146,7 +144,7 @@ def test_what_nobody_foresaw_sets_one_table_aside_and_is_tried_again(
     assert checkpoint_name(10) in log_names(scene.bad)
 
 
-def test_the_pause_grows_and_each_attempt_is_told(scene: Scene) -> None:
+def test_the_pause_grows_and_each_attempt_is_logged(scene: Scene) -> None:
     pauses = []
     with mock.patch.object(service, "head_version", STAGES["head_version"]):
         for attempt in range(1, 4):
@@ -159,7 +157,7 @@ def test_the_pause_grows_and_each_attempt_is_told(scene: Scene) -> None:
     assert pauses == [PAUSE_MIN_S, 2 * PAUSE_MIN_S, 4 * PAUSE_MIN_S]
 
 
-def test_an_operator_has_it_tried_at_the_next_look(scene: Scene) -> None:
+def test_an_operator_has_it_retried_at_the_next_poll(scene: Scene) -> None:
     with mock.patch.object(service, "head_version", STAGES["head_version"]):
         scene.follower.poll()
         [key] = read_follower_state(scene.bus, TOPICS)
@@ -173,7 +171,7 @@ def test_an_operator_has_it_tried_at_the_next_look(scene: Scene) -> None:
     assert not scene.follower._quarantine.holds(scene.bad.id)
 
 
-def test_by_a_notification_one_table_is_set_aside_and_the_other_served(scene: Scene) -> None:
+def test_after_a_notification_one_table_is_quarantined_and_the_other_served(scene: Scene) -> None:
     scene.follower.poll()
     scene.grow()
     with mock.patch.object(service, "head_version", STAGES["head_version"]):
@@ -183,7 +181,7 @@ def test_by_a_notification_one_table_is_set_aside_and_the_other_served(scene: Sc
     assert checkpoint_name(10) in log_names(scene.good)
 
 
-def test_what_is_foreseen_is_met_again_at_each_look_and_told_once(scene: Scene) -> None:
+def test_a_foreseen_error_recurs_at_each_poll_and_is_logged_once(scene: Scene) -> None:
     broken = failing("head_version", BrokenLog("it is torn", error_class="CorruptCommit"))
     with mock.patch.object(service, "head_version", broken):
         for _ in range(3):
@@ -199,7 +197,7 @@ def test_what_is_foreseen_is_met_again_at_each_look_and_told_once(scene: Scene) 
     assert scene.state() == []
 
 
-def test_the_next_life_takes_back_what_the_one_before_said(scene: Scene) -> None:
+def test_a_restart_withdraws_what_the_process_before_reported(scene: Scene) -> None:
     with mock.patch.object(service, "head_version", STAGES["head_version"]):
         scene.follower.poll()
     clock = scene.clock
@@ -207,7 +205,7 @@ def test_the_next_life_takes_back_what_the_one_before_said(scene: Scene) -> None
     assert scene.state() == []
 
 
-def test_a_table_that_is_followed_no_more_is_not_set_aside_any_more(scene: Scene) -> None:
+def test_a_table_that_is_no_longer_followed_is_no_longer_quarantined(scene: Scene) -> None:
     with mock.patch.object(service, "head_version", STAGES["head_version"]):
         scene.follower.poll()
     record = scene.bad.record(status="dropped")

@@ -158,7 +158,7 @@ def test_sidecars_of_checkpoints_that_go_go_and_the_others_stay(tmp_path: Path) 
     assert {name for name in below if int(name[:20]) < due.floor} <= going
 
 
-def test_whoever_needs_older_versions_holds_the_floor_down(tmp_path: Path) -> None:
+def test_a_consumer_of_older_versions_keeps_them(tmp_path: Path) -> None:
     table = written(tmp_path / "t")
     free, held = planned(table), planned(table, Gate(7, "a reader"))
     assert held.floor == 6 < free.floor
@@ -207,7 +207,7 @@ def test_a_checkpoint_that_contradicts_the_log_stops_the_cleanup(tmp_path: Path)
     assert not verify(store, due, memory, NOW_MS + DAY_MS - 1)
 
 
-def test_an_interrupted_cleanup_leaves_a_checkpoint_unverifiable_not_wrong(
+def test_an_interrupted_cleanup_leaves_a_checkpoint_unverifiable_not_invalid(
     tmp_path: Path,
 ) -> None:
     table = written(tmp_path / "t")

@@ -191,7 +191,7 @@ def test_no_vector_is_added_to_a_table_without_the_property() -> None:
     assert rule_of(ask(gate, *rows, read_version=1)) == "vectors_not_allowed"
 
 
-def test_whoever_begins_anew_remembers_the_vectors(gate: Gate) -> None:
+def test_a_restart_remembers_the_vectors(gate: Gate) -> None:
     ask(gate, add("c"))
     state = state_of(gate)
     assert dict(state.files) == {"a": None, "b": "ux@1:34:1", "c": None}

@@ -196,7 +196,7 @@ def test_a_rule_that_somebody_else_wrote_into_the_log_is_no_label(gate: Gate) ->
     assert "made_up_by_somebody" not in prometheus_client.generate_latest().decode()
 
 
-def test_an_outcome_is_one_line_with_all_that_is_asked_of_it(
+def test_an_outcome_is_one_line_with_all_its_fields(
     gate: Gate, lines: list[dict[str, Any]]
 ) -> None:
     trace = (TRACEPARENT, compose_traceparent(0xABC, 9).encode())
@@ -239,7 +239,7 @@ def test_who_creates_a_table_that_is_there_is_no_conflict(gate: Gate) -> None:
     assert "table_exists" not in [sample.labels["kind"] for sample in conflicts.samples]
 
 
-def test_what_is_told_again_is_counted_once(gate: Gate) -> None:
+def test_a_repeat_is_counted_once(gate: Gate) -> None:
     one, counted = proposal(add("a")), {"table": "shop", "outcome": "committed"}
     before = value("tidegate_proposals_total", **counted)
     assert [outcome.repeat for outcome in gate.ask(one, one)] == [False, True]

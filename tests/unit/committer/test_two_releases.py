@@ -15,7 +15,7 @@ from tidegate_messages.published_records import TableRecord
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 
 
-def test_what_a_newer_release_says_of_a_table_stays_in_the_registry() -> None:
+def test_fields_of_a_newer_release_stay_in_the_registry() -> None:
     gate = Gate()
     gate.ask(create())
     record = gate.tables()[TABLE].model_dump(mode="json") | {"from_a_newer_release": {"a": 1}}

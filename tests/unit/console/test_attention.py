@@ -116,7 +116,7 @@ def test_a_halted_table_is_a_problem_and_one_halted_by_hand_a_note() -> None:
     assert (result.level, result.do) == ("note", "when it is over: `tidegate table reopen t`")
 
 
-def test_a_table_that_a_follower_has_set_aside_is_one_problem_not_two() -> None:
+def test_a_table_that_a_follower_quarantined_is_one_problem_not_two() -> None:
     record = FollowerRecord(
         service="cdc-publisher",
         table=TABLE,
@@ -146,7 +146,7 @@ def test_dead_letters_of_the_last_day_are_worth_a_note() -> None:
     assert result.what == "1 in the last day; the newest, of tidegate.proposals/0@9: no JSON"
 
 
-def test_problems_come_before_notes_and_say_what_to_do() -> None:
+def test_problems_come_before_notes_and_have_a_remedy() -> None:
     alone = of_committer(well(), member(TOPICS.proposals, 0, 1))
     overview = replace(alone, unread={"dead letters": "TOPIC_AUTHORIZATION_FAILED"})
     result = attention(overview)

@@ -247,7 +247,7 @@ def test_the_last_reading_is_shown_while_kafka_is_away(site: Site) -> None:
     assert "orders_0001" in shown
 
 
-def test_before_the_first_reading_the_page_says_so(tmp_path: Path) -> None:
+def test_before_the_first_reading_the_page_shows_that(tmp_path: Path) -> None:
     site = Site(tmp_path, with_operators=False)
     keeper = OverviewKeeper(site.made_up.overview, 5.0)
     pages = Pages(keeper, site.made_up, site.operators, site.clock)
@@ -271,7 +271,7 @@ def test_a_thousand_tables_are_shown_by_the_page(tmp_path: Path) -> None:
     assert "page 5 of 5" in site.browser.get("/tables?page=99").text
 
 
-def test_sizes_and_ages_are_told_in_one_unit() -> None:
+def test_sizes_and_ages_are_shown_in_one_unit() -> None:
     assert [size(n) for n in (0, 1023, 1024, 5 * 2**30)] == [
         "0 bytes",
         "1023 bytes",

@@ -102,12 +102,12 @@ def test_a_file_that_is_removed_and_added_as_it_was_holds_no_changes() -> None:
     assert files(remove("a"), add("a")) == []
 
 
-def test_a_remove_that_lacks_its_partition_values_cannot_be_told() -> None:
+def test_a_remove_without_partition_values_cannot_be_published() -> None:
     with pytest.raises(BrokenLog, match="partition values"):
         files({"remove": {"path": "b", "dataChange": True}})
 
 
-def test_where_nothing_is_partitioned_a_remove_need_not_say_its_partition_values() -> None:
+def test_without_partition_columns_a_remove_needs_no_partition_values() -> None:
     bare = commit({"remove": {"path": "b", "dataChange": True}})
     (one,) = plan(bare, 5, is_partitioned=False).files
     assert (one.change, one.path, one.partition_values) == ("delete", "b", {})

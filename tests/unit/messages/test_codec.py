@@ -95,7 +95,7 @@ def test_a_newer_writers_fields_come_through() -> None:
         ),
     ],
 )
-def test_what_cannot_be_read_is_malformed_and_says_where(value: bytes | None, said: str) -> None:
+def test_what_cannot_be_read_is_malformed_at_a_named_place(value: bytes | None, said: str) -> None:
     with pytest.raises(MalformedRecord, match=said) as raised:
         decode(Proposal, value)
     assert raised.value.error_class == "malformed"

@@ -53,7 +53,7 @@ def as_another_release_tells(change: Callable[[Row], object]) -> Provenance | No
         lambda told: told["refused"][0]["reason"].update(advice="wait", path=["a"]),
     ],
 )
-def test_whose_an_entry_is_is_known_though_the_rest_is_told_otherwise(
+def test_the_owner_of_an_entry_is_known_though_other_fields_differ(
     change: Callable[[Row], object],
 ) -> None:
     result = as_another_release_tells(change)

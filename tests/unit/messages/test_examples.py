@@ -64,7 +64,7 @@ def test_an_example_is_valid_and_read_by_our_models(
     assert {**body, **again} == again
 
 
-def test_the_committer_answers_the_examples_as_their_outcomes_say() -> None:
+def test_the_committer_answers_the_examples_with_their_outcomes() -> None:
     gate = gate_of()
     for name in TOLD:
         assert answer(gate, name) == timeless(OUTCOMES[name]), name

@@ -104,7 +104,7 @@ def test_examples_have_the_types_that_are_generated(kind: type[Message], tmp_pat
     assert result == "Success: no issues found in 1 source file\n"
 
 
-def test_a_generated_type_tells_a_wrong_proposal(tmp_path: Path) -> None:
+def test_a_type_checker_finds_an_invalid_proposal_by_the_generated_types(tmp_path: Path) -> None:
     good = examples_of(Proposal)["append"]
     [add, *_] = good["actions"]
     named = {**add["add"], "size": "2048"}

@@ -88,7 +88,7 @@ def test_what_we_write_is_valid_and_so_is_what_a_newer_release_adds(message: Mes
     assert validator.is_valid(newer) is not isinstance(message, Proposal)
 
 
-def test_a_wrong_proposal_is_invalid() -> None:
+def test_a_malformed_proposal_is_invalid() -> None:
     validator = jsonschema.Draft202012Validator(schema_of(Proposal))
     wire: dict[str, Any] = orjson.loads(encode(MESSAGES[0]))
     for wrong in ({"read_version": -2}, {"kind": "else"}, {"table_root": "t"}, {"actions": 3}):

@@ -13,7 +13,7 @@ from tidegate_messages.topics import Topics
 TOPICS = Topics("x.", 5)
 
 
-def test_a_record_without_the_headers_asks_for_nothing() -> None:
+def test_a_record_without_the_headers_requests_nothing() -> None:
     assert reply_request([("format", b"proposal/1")]) is NO_REPLY
     assert NO_REPLY.headers == ()
     assert NO_REPLY.wrong(TOPICS) == ()
@@ -38,14 +38,14 @@ def test_of_a_header_that_stands_twice_the_first_counts() -> None:
         b"x.replies." + b"a" * 250,
     ],
 )
-def test_what_is_no_topic_for_replies_is_told(topic: bytes) -> None:
+def test_an_invalid_topic_for_replies_is_reported(topic: bytes) -> None:
     [warning] = reply_request([(REPLY_TO, topic)]).wrong(TOPICS)
     assert warning.startswith("reply_to: ")
     assert "'x.replies.'" in warning
     assert len(warning) < 1024
 
 
-def test_a_correlation_id_that_is_too_long_is_told_and_not_passed_on() -> None:
+def test_a_correlation_id_that_is_too_long_is_reported_and_not_passed_on() -> None:
     asked = reply_request([(CORRELATION_ID, b"1" * (CORRELATION_BYTES_MAX + 1))])
     assert asked.headers == ()
     assert asked.wrong(TOPICS) == (

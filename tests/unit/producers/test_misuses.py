@@ -570,7 +570,7 @@ def line(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Line:
 
 
 @pytest.mark.parametrize("misuse", MISUSES, ids=lambda one: one.name)
-def test_a_misuse_is_told_what_is_wrong_and_what_to_do(misuse: Misuse, line: Line) -> None:
+def test_a_misuse_is_answered_with_the_problem_and_the_remedy(misuse: Misuse, line: Line) -> None:
     before = sorted(line.root.parent.rglob("*"))
     proposed = len(line.gate.sent)
     with pytest.raises((TidegateError, TypeError)) as raised:

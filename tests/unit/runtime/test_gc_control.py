@@ -55,18 +55,14 @@ def made(count: int) -> list[list[int]]:
     return [[] for _ in range(count)]
 
 
-def test_little_that_is_new_is_not_looked_through(
-    sweeper: GarbageSweeper, looks: list[int]
-) -> None:
+def test_few_new_objects_are_not_collected(sweeper: GarbageSweeper, looks: list[int]) -> None:
     kept = made(AT_LEISURE // 2)
     sweeper.sweep(1.0, at_leisure=True, is_idle=False)
     assert looks == []
     assert kept
 
 
-def test_what_is_new_is_looked_through_while_nobody_waits(
-    sweeper: GarbageSweeper, looks: list[int]
-) -> None:
+def test_new_objects_are_collected_while_idle(sweeper: GarbageSweeper, looks: list[int]) -> None:
     knot = weakref.ref(Knot())
     kept = made(AT_LEISURE + REUSED)
     sweeper.sweep(1.0, at_leisure=False, is_idle=False)
@@ -76,7 +72,7 @@ def test_what_is_new_is_looked_through_while_nobody_waits(
     assert kept
 
 
-def test_much_that_is_new_is_looked_through_whoever_waits(
+def test_many_new_objects_are_collected_even_while_somebody_waits(
     sweeper: GarbageSweeper, looks: list[int]
 ) -> None:
     kept = made(AT_ONCE + REUSED)
@@ -85,7 +81,7 @@ def test_much_that_is_new_is_looked_through_whoever_waits(
     assert kept
 
 
-def test_what_lives_on_is_looked_through_once_more_and_then_left_alone(
+def test_surviving_objects_are_collected_once_more_and_then_frozen(
     sweeper: GarbageSweeper, looks: list[int]
 ) -> None:
     kept = []
@@ -95,7 +91,7 @@ def test_what_lives_on_is_looked_through_once_more_and_then_left_alone(
     assert looks == 2 * [*LOOKS * [0], 1]
 
 
-def test_all_is_looked_through_now_and_then_best_when_nobody_is_about(
+def test_everything_is_collected_now_and_then_preferably_when_idle(
     sweeper: GarbageSweeper, looks: list[int]
 ) -> None:
     old = Knot()

@@ -151,7 +151,7 @@ def test_a_name_is_that_of_the_table_that_is_there() -> None:
     assert find_table({gone.table: gone}, "shop") == gone
 
 
-def test_who_asks_says_how_long_the_brokers_may_take() -> None:
+def test_the_caller_sets_the_timeout_of_the_brokers() -> None:
     bus = Hurried(TOPICS.declared())
     bus.asked_s = []
     read_registry(bus, TOPICS, 2.5)
@@ -236,7 +236,7 @@ class CountedReader(MemoryReader):
         return records
 
 
-def test_who_asks_again_reads_what_is_new() -> None:
+def test_a_second_read_returns_new_records() -> None:
     bus = Counted(TOPICS.declared())
     registry = RegistryReader(bus, TOPICS)
     tell(bus, *(table(1) for _ in range(50)), table(2))
@@ -253,7 +253,7 @@ def test_who_asks_again_reads_what_is_new() -> None:
     assert bus.read == 0
 
 
-def test_what_is_returned_is_whoever_asked() -> None:
+def test_each_caller_gets_its_own_copy() -> None:
     bus = MemoryBus(TOPICS.declared())
     registry = RegistryReader(bus, TOPICS)
     tell(bus, table(1))

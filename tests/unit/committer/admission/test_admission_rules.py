@@ -85,7 +85,7 @@ def test_files_are_as_old_as_their_proposal_where_nobody_says_when_they_were_wri
     assert rule(remove("old"), **created) is None
 
 
-def test_files_are_as_old_as_the_record_where_a_proposal_says_nothing_of_time() -> None:
+def test_files_are_as_old_as_the_record_where_a_proposal_has_no_time() -> None:
     gate = Gate()
     gate.ask(create())
     gate.send(proposal(add("a")))

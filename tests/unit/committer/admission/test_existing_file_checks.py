@@ -71,7 +71,7 @@ def test_row_tracking_is_turned_on_once_every_file_has_row_ids(
     assert told(gate, proposal(add("c"), read_version=filled)) == ["committed"]
 
 
-def test_files_that_came_since_are_asked_for_ids_too() -> None:
+def test_files_that_came_since_need_ids_too() -> None:
     gate = Gate()
     gate.ask(create(), proposal(add("a")))
     assert told(gate, by_patch(0)) == ["rows_without_ids"]

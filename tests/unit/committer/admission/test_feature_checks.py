@@ -212,7 +212,7 @@ def test_vectors_and_domains_at_the_head_keep_their_feature() -> None:
     assert said(domains, ends) == "feature_in_use"
 
 
-def test_a_tolerated_change_of_names_is_judged_at_the_head() -> None:
+def test_a_tolerated_change_of_names_is_checked_at_the_head() -> None:
     mapped = metadata(["p"], **{"columnMapping.mode": "name", "columnMapping.maxColumnId": "3"})
     text = mapped["metaData"]["schemaString"]
     for place, name in enumerate(("x", "s", "p"), 1):

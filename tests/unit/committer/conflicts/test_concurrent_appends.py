@@ -112,13 +112,13 @@ def test_a_partition_whose_moment_names_no_zone_is_met_by_any_zone(text: str, ve
     assert rule(gate, delete(is_("=", "2024-01-01 05:30:00", "at", "timestamp"))) == verdict
 
 
-def test_each_scan_is_asked_of_each_file(gate: Gate) -> None:
+def test_each_scan_is_checked_against_each_file(gate: Gate) -> None:
     gate.ask(proposal(add("new", **between(6, 9)), add("far", **between(60, 90)), read_version=1))
     assert rule(gate, delete(is_("=", 5), is_("=", 70))) == "concurrent_append"
     assert rule(gate, delete(is_("=", 5), is_("=", 50))) == "committed"
 
 
-def test_versions_long_after_the_read_one_are_judged_by_partitions_alone(
+def test_versions_long_after_the_read_one_are_checked_by_partitions_alone(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(concurrent_appends, "VERSIONS_MAX", 2)
@@ -192,7 +192,7 @@ def test_a_column_goes_by_its_physical_name_or_its_logical_one() -> None:
 
 
 @pytest.mark.parametrize(("column", "value"), [("p", 5), ("p", 1), ("v", 5), ("v", 1)])
-def test_partitions_are_asked_by_both_names_where_a_partition_column_has_swapped_its_own(
+def test_partitions_are_matched_by_both_names_where_a_partition_column_was_renamed(
     column: str, value: int
 ) -> None:
     """Two columns have swapped their names: the one displayed as `p`, which partitions the table,
@@ -213,9 +213,7 @@ def test_partitions_are_asked_by_both_names_where_a_partition_column_has_swapped
         assert verdict == ("concurrent_append" if read == 1 else "committed")
 
 
-def test_no_more_is_asked_of_files_than_everybody_waits_for(
-    gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_a_conflict_check_are_bounded(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     """Past that limit files of a version or of the entry's group count as read."""
     heavy: dict[str, Any] = {"op": "and", "args": [is_("<", at) for at in range(6)]}
     listed: dict[str, Any] = {"op": "or", "args": [is_("=", at) for at in range(6)]}
@@ -228,7 +226,7 @@ def test_no_more_is_asked_of_files_than_everybody_waits_for(
     assert rule(gate, delete(listed, read_version=4)) == "committed", "a list is one question"
 
 
-def test_who_asks_much_of_a_group_waits_for_the_next(
+def test_an_expensive_proposal_waits_for_the_next_group(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(concurrent_appends, "LOOKS_MAX", 6)
@@ -248,7 +246,7 @@ def test_who_asks_much_of_a_group_waits_for_the_next(
     assert (rejection_of(last).rule, rejection_of(last).winner_version) == ("concurrent_append", 3)
 
 
-def test_no_more_is_asked_of_partitions_than_everybody_waits_for(
+def test_partitions_of_a_conflict_check_are_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Past that limit files count as read. Statistics do not help here, and each value of a list

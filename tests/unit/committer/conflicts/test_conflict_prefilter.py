@@ -143,7 +143,7 @@ def meets(before: RebaseState, winner: Entry) -> bool:
     return any(rule(before, winner) for rule in RULES) or adopt(before, winner) != before
 
 
-def test_statistics_are_not_looked_at_where_they_are_not_known_or_too_late() -> None:
+def test_statistics_are_not_read_where_they_are_unknown_or_too_late() -> None:
     predicates = ({"op": "and", "args": [P_IS_1, X_IS_5]},)
     meeting = Meeting(reading(add("p=1/b"), predicates=predicates), [bounded("p=1/a", 6, 9)])
     before, winner = meeting.rebase_state, meeting.winner

@@ -82,7 +82,7 @@ def test_the_kind_of_change_that_a_proposal_is(one: Proposal, expected: str) -> 
         (proposal(remove("x"), CDC), proposal(remove("y"), {"cdc": {**CDC["cdc"], "path": "d"}})),
     ],
 )
-def test_what_one_entry_can_say_shares_it(first: Proposal, second: Proposal) -> None:
+def test_what_one_entry_can_hold_shares_it(first: Proposal, second: Proposal) -> None:
     assert may_share(first, second)
 
 
@@ -111,7 +111,7 @@ def test_what_one_entry_can_say_shares_it(first: Proposal, second: Proposal) -> 
         (no_path_twice, proposal(remove("x"), CDC), proposal(remove("y"), CDC)),
     ],
 )
-def test_a_rule_keeps_apart_what_one_entry_cannot_say(
+def test_a_rule_separates_what_one_entry_cannot_hold(
     rule: Sharing, first: Proposal, second: Proposal
 ) -> None:
     group = Group(1)

@@ -51,7 +51,7 @@ def test_a_removal_is_dated_once_and_keeps_the_partition_values_that_it_says() -
     assert text.count(b"deletionTimestamp") == 1
 
 
-def test_a_removal_that_says_nothing_of_partitions_says_so() -> None:
+def test_a_removal_without_partition_values_states_that() -> None:
     """delta-spark writes it so, for readers whose map must not be null."""
     bare = {"path": "a", "dataChange": True, "deletionTimestamp": 5}
     content = read_content([{"remove": bare}], Policy())
@@ -76,7 +76,7 @@ CHANGE_FILE: Row = {"path": "_change_data/c", "size": 1, "dataChange": False}
         ("partition_values", {"cdc": {**CHANGE_FILE, "partitionValues": LONG}}),
     ],
 )
-def test_what_a_file_says_of_itself_is_bounded(rule: str, row: Row) -> None:
+def test_fields_of_a_file_are_bounded(rule: str, row: Row) -> None:
     with pytest.raises(InvalidProposal) as raised:
         read_content([row], Policy())
     assert raised.value.rejection.rule == rule

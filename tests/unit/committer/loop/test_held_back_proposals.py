@@ -55,7 +55,7 @@ def test_transactions_that_end_and_others_that_begin_are_not_one_long_one(gate: 
     assert "transaction" not in gate.loop.readiness[1]
 
 
-def test_a_long_one_is_told_by_the_probe_which_stays_ready_and_logged_once(
+def test_a_long_stall_is_shown_by_the_probe_which_stays_ready_and_logged_once(
     gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
     hold(gate, 1, 7)
@@ -72,7 +72,7 @@ def test_a_long_one_is_told_by_the_probe_which_stays_ready_and_logged_once(
     assert logged == ["open_transaction partition=0 offset=1 behind=7"]
 
 
-def test_of_a_paused_topic_partition_nothing_is_said(gate: Gate) -> None:
+def test_a_paused_topic_partition_is_not_reported(gate: Gate) -> None:
     hold(gate, 1, 7)
     gate.loop.paused.add(AT)
     with mock.patch.object(gate.loop, "_pause_or_resume"):

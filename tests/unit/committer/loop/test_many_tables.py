@@ -58,7 +58,7 @@ def looks(gate: Gate, steps: int) -> int:
     return Looks.count
 
 
-def test_a_step_looks_at_the_tables_that_have_something_to_do(gate: Gate) -> None:
+def test_a_step_visits_the_tables_with_work(gate: Gate) -> None:
     fill(gate, 40)
     assert looks(gate, 5) == 0
     gate.send(proposal(add("a")))
@@ -67,7 +67,7 @@ def test_a_step_looks_at_the_tables_that_have_something_to_do(gate: Gate) -> Non
     assert gate.outcomes()[-1].version == 1
 
 
-def test_tables_are_read_without_a_look_at_those_that_wait_for_their_turn(gate: Gate) -> None:
+def test_tables_are_read_without_visiting_those_that_wait_for_their_turn(gate: Gate) -> None:
     fill(gate, 40)
     gate.restart()
     gate.loop.step()
@@ -90,7 +90,7 @@ def test_tables_are_read_without_a_look_at_those_that_wait_for_their_turn(gate: 
     assert not gate.loop.step(), "nothing is left to be done at once"
 
 
-def test_who_is_looked_at_again_and_again_has_one_time_on_the_agenda(gate: Gate) -> None:
+def test_a_table_polled_repeatedly_has_one_due_time(gate: Gate) -> None:
     for number in range(30):
         gate.ask(proposal(add(f"f{number}"), read_version=number))
     [worker] = gate.loop.workers.values()

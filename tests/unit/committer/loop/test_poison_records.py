@@ -85,7 +85,7 @@ def test_a_record_that_kills_is_refused_in_the_log_after_three_deaths(
     assert refused == [str(poison.proposal_id)]
 
 
-def test_who_comes_behind_the_suspects_is_judged_in_company(
+def test_records_behind_the_suspects_are_decided_in_groups(
     gate: Gate, deadly: dict[str, str]
 ) -> None:
     """Otherwise a steady stream of records would be decided one by one for ever."""
@@ -134,7 +134,9 @@ def test_a_second_poison_has_three_deaths_of_its_own(gate: Gate, deadly: dict[st
 
 
 @pytest.mark.parametrize("has_headers", [True, False])
-def test_a_record_whose_refusal_kills_too_is_set_aside(gate: Gate, *, has_headers: bool) -> None:
+def test_a_record_whose_refusal_kills_too_becomes_a_dead_letter(
+    gate: Gate, *, has_headers: bool
+) -> None:
     poison, later = proposal(add("p")), proposal(add("a"))
     named = (("proposal_id", str(poison.proposal_id).encode()), ("table", str(TABLE).encode()))
     headers = named if has_headers else ()
@@ -312,7 +314,7 @@ def test_deaths_further_on_are_counted_anew() -> None:
     assert inherited(result, "b", RECORDS) == SuspectNote("b", 1, 20)
 
 
-def test_a_second_death_counts_where_records_were_judged() -> None:
+def test_a_second_death_counts_where_records_were_decided() -> None:
     result = SuspectNote("a", 1, 15)
     assert inherited(result, "b", RECORDS) == SuspectNote("b", 1, 20)
     judging = replace(result, judging=True)
@@ -350,7 +352,7 @@ def test_the_oldest_guilt_is_forgotten_first() -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"until":"x"}', '{"until":null}', '{"guilty":3}', "a note of others"]
 )
-def test_what_is_no_note_of_ours_says_nothing(text: str) -> None:
+def test_offset_metadata_of_others_is_ignored(text: str) -> None:
     assert read_note(text) == SuspectNote()
 
 

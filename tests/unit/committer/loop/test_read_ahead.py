@@ -166,7 +166,7 @@ def test_keys_that_name_no_table_wait_for_one_another_and_for_nobody_else(
     assert steps_until_answered(gate, other) <= 4
 
 
-def test_after_a_death_records_are_judged_in_the_order_of_their_offsets(
+def test_after_a_death_records_are_decided_in_the_order_of_their_offsets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(read_ahead, "HANDLED_MAX", 40)

@@ -48,14 +48,14 @@ def test_no_allowed_root_refuses_all() -> None:
     assert rule(objection(asking(), known())) == "root_not_allowed"
 
 
-def test_a_registered_root_is_said_to_be_one_and_nothing_is_promised() -> None:
+def test_a_registered_root_is_reported_and_nothing_is_promised() -> None:
     answer = objection(asking(table_root="memory://tables/there"), known("memory://tables"))
     assert answer is not None
     assert answer.status == "denied"
     assert str(UUID(int=3)) in (answer.rejection.reason if answer.rejection else "")
 
 
-def test_a_name_is_given_once_and_found_where_none_is_asked_for() -> None:
+def test_a_name_is_given_once_and_found_where_none_is_requested() -> None:
     assert rule(objection(asking(name="taken"), known("memory://tables"))) == "name_taken"
     record = new_record(asking(), known("memory://tables"), "topic", 2)
     assert (record.name, record.proposals_topic, record.topic_partition) == ("t", "topic", 2)
@@ -63,7 +63,7 @@ def test_a_name_is_given_once_and_found_where_none_is_asked_for() -> None:
     assert other.name == f"t-{TABLE.hex[-8:]}"
 
 
-def test_a_dropped_tables_name_is_had_by_who_asks_for_it_and_found_for_nobody_else() -> None:
+def test_a_dropped_tables_name_can_be_registered_again_and_is_not_found_otherwise() -> None:
     [there] = known("memory://tables", name="t").tables.values()
     gone = RegisteredTables(
         {there.table: there.model_copy(update={"status": "dropped"})}, ["memory://tables"]
@@ -73,7 +73,7 @@ def test_a_dropped_tables_name_is_had_by_who_asks_for_it_and_found_for_nobody_el
     assert new_record(asking(), gone, "topic", 2).name == f"t-{TABLE.hex[-8:]}"
 
 
-def test_who_was_promised_a_root_may_ask_for_the_name_that_was_promised_too() -> None:
+def test_a_writer_with_a_promised_root_may_request_the_promised_name() -> None:
     [there] = known("memory://tables").tables.values()
     staged = there.model_copy(update={"table": TABLE, "table_root": ROOT, "status": "staged"})
     assert (

@@ -99,7 +99,7 @@ def test_a_new_committer_knows_from_the_log_what_was_done(gate: Gate) -> None:
     assert len(gate.entries()) == 2
 
 
-def test_what_was_not_told_is_told_from_the_log_alone(gate: Gate) -> None:
+def test_unpublished_outcomes_are_published_from_the_log_alone(gate: Gate) -> None:
     """Even with the proposals expired from the topic: which were accepted or refused, and why."""
     one, bad = proposal(add("a")), builders.late(add("b"))
     gate.send(one, bad)
@@ -121,7 +121,7 @@ def test_what_was_not_told_is_told_from_the_log_alone(gate: Gate) -> None:
     assert len(gate.entries()) == 2
 
 
-def test_another_engines_versions_are_told_and_respected(gate: Gate) -> None:
+def test_another_engines_versions_are_published_and_respected(gate: Gate) -> None:
     gate.ask(proposal(add("old")))
     write_next(gate, info("DELETE"), builders.remove("old"))
     gate.clock.boot += 6
@@ -196,7 +196,7 @@ def doubtful() -> tuple[Gate, Doubtful]:
     ],
     ids=["it landed", "it was lost and is sent again", "another took it and it is rebased"],
 )
-def test_a_put_in_doubt_is_settled_by_the_log(fates: list[str], authors: list[str]) -> None:
+def test_a_put_in_doubt_is_resolved_by_the_log(fates: list[str], authors: list[str]) -> None:
     gate, store = doubtful()
     store.fates = fates
     assert gate.ask(proposal(add("a")))[0].version == len(authors) - 1
@@ -248,7 +248,7 @@ def test_a_table_to_be_whose_first_put_is_in_doubt_is_not_given_up() -> None:
     assert statuses(gate.outcomes()) == ["committed"]
 
 
-def test_a_table_to_be_whose_put_is_in_doubt_waits_for_a_store_that_then_says_no() -> None:
+def test_a_new_table_whose_put_is_in_doubt_waits_for_a_store_that_then_refuses_it() -> None:
     store = MemoryStore(ROOT)
     gate, put = Gate(stores={ROOT: store}), store.put_if_absent
 

@@ -72,7 +72,7 @@ def denial(outcome: Outcome) -> tuple[str, int | None]:
 
 
 @pytest.mark.parametrize("asked", [create(), proposal(kind="register", table_root=ROOT)])
-def test_a_creation_away_from_home_is_denied_and_told_where_home_is(asked: Proposal) -> None:
+def test_a_creation_away_from_home_is_denied_with_its_home(asked: Proposal) -> None:
     stores = {} if asked.is_create else {ROOT: table_in_memory(creation())}
     gate = gate_of(stores=dict(stores))
     [away] = ask(gate, AWAY, asked)
@@ -100,7 +100,9 @@ def test_the_same_creation_on_two_topic_partitions_registers_one_table(
 
 
 @pytest.mark.parametrize("kind", ["commit", "halt", "drop", "reopen", "register"])
-def test_what_comes_for_a_table_of_another_topic_partition_is_told_its_home(kind: str) -> None:
+def test_proposals_for_a_table_of_another_topic_partition_are_answered_with_its_home(
+    kind: str,
+) -> None:
     gate = gate_of()
     ask(gate, HOME, create())
     result: dict[str, Any] = {"reason": "why"} if kind == "halt" else {}
@@ -166,7 +168,7 @@ def test_an_operator_is_not_answered_by_who_has_lost_the_table(kind: str) -> Non
     assert read_registry(gate.bus, gate.topics)[TABLE].status == status
 
 
-def test_what_waits_at_a_table_that_closes_is_told_its_home() -> None:
+def test_proposals_at_a_table_that_closes_are_answered_with_its_home() -> None:
     gate = gate_of(stores={ROOT: table_in_memory(creation())})
     tell(gate, registered(gate, AWAY))
     gate.settle()

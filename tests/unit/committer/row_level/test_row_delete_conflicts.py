@@ -92,7 +92,7 @@ def test_deletes_go_on_where_less_is_kept_of_files_and_vectors(
     assert (gone(gate, "a"), gone(gate, "b")) == ([1, 2], [1, 2])
 
 
-def test_a_vector_that_could_not_be_read_is_looked_for_again(gate: Gate) -> None:
+def test_a_vector_that_could_not_be_read_is_read_again(gate: Gate) -> None:
     content, [stored] = in_file([of_rows([4])], UUID(int=9))
     result = stored.model_dump(by_alias=True, exclude_none=True)
     write(gate, 2, remove("a"), add("a", deletionVector=result))
@@ -132,7 +132,7 @@ def test_where_a_vector_is_lost_no_row_of_its_file_is_deleted(gate: Gate) -> Non
     assert asked(gate, rows_of("b", [5])) == "committed"
 
 
-def test_whoever_deletes_what_is_deleted_changes_nothing_and_is_told_so(gate: Gate) -> None:
+def test_deleting_deleted_rows_changes_nothing_and_is_answered_so(gate: Gate) -> None:
     result = gate.ask(
         row_delete(rows_of("a", [1, 2]), read_version=1),
         row_delete(rows_of("a", [2, 3]), read_version=1),
@@ -178,7 +178,7 @@ def test_who_deleted_rows_of_a_file_is_named_where_nobody_else_of_the_entry_did(
     assert named == [None, str(first.proposal_id), str(third.proposal_id)]
 
 
-def test_whoever_may_not_miss_lost_rows_conflicts_with_those_who_delete_them(gate: Gate) -> None:
+def test_proposals_that_need_lost_rows_conflict_with_their_deletes(gate: Gate) -> None:
     sensitive = {"reads": ReadSet(files=("a",))}
     assert asked(gate, rows_of("a", [1])) == "committed"
     assert asked(gate, rows_of("a", [2]), **sensitive) == "concurrent_delete_read"
@@ -188,7 +188,7 @@ def test_whoever_may_not_miss_lost_rows_conflicts_with_those_who_delete_them(gat
     assert asked(gate, rows_of("a", [3]), **NOTHING_READ) == "committed"
 
 
-def test_deletes_that_bring_files_or_changes_do_not_say_twice_what_became_of_a_row(
+def test_deletes_with_files_or_changes_do_not_publish_a_row_twice(
     gate: Gate,
 ) -> None:
     assert asked(gate, rows_of("a", [1])) == "committed"
@@ -197,7 +197,7 @@ def test_deletes_that_bring_files_or_changes_do_not_say_twice_what_became_of_a_r
     assert rules_of(gate.ask(one)) == ["concurrent_row_delete"]
 
 
-def test_who_minds_no_lost_rows_minds_none_of_the_whole_table(gate: Gate) -> None:
+def test_ignoring_lost_rows_covers_the_whole_table(gate: Gate) -> None:
     everything = {"reads": ReadSet(whole_table=True, delete_insensitive=True)}
     write(gate, 2, remove("a"), add("a", deletionVector=vector(1)))
     assert asked(gate, rows_of("b", [1]), **everything) == "committed"
@@ -317,7 +317,7 @@ def test_no_rows_are_deleted_from_a_table_that_is_not_there() -> None:
     assert rules_of(gate.ask(one)) == ["file_not_live"]
 
 
-def test_whoever_begins_anew_goes_on_with_the_same_vectors(gate: Gate) -> None:
+def test_a_restart_goes_on_with_the_same_vectors(gate: Gate) -> None:
     wide = {"num_records": 200_000}
     some = range(0, 4_000, 4)
     assert asked(gate, rows_of("wide", some, **wide), rows_of("a", [1])) == "committed"

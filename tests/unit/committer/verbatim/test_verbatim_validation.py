@@ -103,7 +103,7 @@ def test_a_mark_is_never_taken_back() -> None:
         ((), "bad_metadata"),
     ],
 )
-def test_who_turns_in_commit_timestamps_on_says_since_when(
+def test_enabling_in_commit_timestamps_records_since_when(
     told: tuple[int, ...], verdict: str
 ) -> None:
     names = ("inCommitTimestampEnablementVersion", "inCommitTimestampEnablementTimestamp")
@@ -125,7 +125,7 @@ def test_rows_leave_no_table_that_only_takes_appends() -> None:
     assert answer([*rows, add("other")], *moved, remove("other")) == "append_only"
 
 
-def test_who_says_nothing_of_himself_may_write_where_versions_need_no_time_of_their_own() -> None:
+def test_an_entry_without_commit_info_is_allowed_without_in_commit_timestamps() -> None:
     def said(rows: list[Row], *ready: Row) -> str:
         gate = Gate()
         gate.ask(creating(*rows))
@@ -165,7 +165,7 @@ def test_a_file_comes_again_only_as_it_is_or_after_it_left() -> None:
     assert answer(rows, add("old")) == "committed"
 
 
-def test_whoever_changes_the_table_is_held_to_what_it_leaves() -> None:
+def test_a_change_of_the_table_is_checked_against_its_result() -> None:
     rows = [protocol(), builders.metadata()]
     assert answer(rows, metadata(enableRowTracking="true")) == "bad_protocol"
     assert answer(rows, TRACKING, add("a", **NEW_IDS), marked(99)) == "committed"
@@ -185,7 +185,7 @@ def test_a_file_that_lies_elsewhere_already_may_stay_there() -> None:
     assert left.status == "committed"
 
 
-def test_a_feature_is_dropped_by_who_says_so_and_where_nothing_is_left_of_it() -> None:
+def test_a_feature_is_dropped_on_request_and_where_no_trace_of_it_is_left() -> None:
     rows = [VECTORS, metadata(enableDeletionVectors="true"), add("old")]
     without = protocol(1, 7, writerFeatures=["checkpointProtection"])
     off = metadata()

@@ -121,7 +121,7 @@ def test_metadata_is_whole() -> None:
         ),
     ],
 )
-def test_feature_lists_are_there_exactly_where_the_version_says_so(
+def test_feature_lists_are_there_exactly_where_the_version_requires_them(
     protocol: Protocol, readers: list[str] | None, writers: list[str] | None
 ) -> None:
     (result,) = only(snapshot(protocol=protocol), "protocol")
@@ -144,7 +144,7 @@ def test_expired_tombstones_are_left_out_and_so_is_one_without_a_time() -> None:
     assert kept["size"] == 4
 
 
-def test_app_transactions_expire_only_where_the_table_says_so() -> None:
+def test_app_transactions_expire_only_where_a_property_sets_it() -> None:
     txns = {
         name: Txn(app_id=name, version=1, last_updated=at)
         for name, at in (("new", NOW_MS - DAY_MS + 1), ("old", NOW_MS - DAY_MS), ("none", None))
@@ -214,7 +214,7 @@ def typed(**configuration: str) -> Snapshot:
     return snapshot(metadata=metadata, files=adds_to_columns(adds))
 
 
-def test_statistics_keep_their_types_where_the_table_asks_for_it() -> None:
+def test_statistics_keep_their_types_where_a_property_sets_it() -> None:
     first, second = only(typed(writeStatsAsStruct="true"), "add")
     assert first["stats"] == STATS
     assert first["partitionValues_parsed"] == {"p": date(2024, 2, 29)}
@@ -229,7 +229,7 @@ def test_statistics_keep_their_types_where_the_table_asks_for_it() -> None:
     assert second["stats_parsed"] is None
 
 
-def test_statistics_are_json_alone_unless_the_table_says_otherwise() -> None:
+def test_statistics_are_json_alone_unless_a_property_sets_structs() -> None:
     for of in (typed(), typed(writeStatsAsStruct="false")):
         assert "stats_parsed" not in only(of, "add")[0]
     for more in ({}, {"writeStatsAsStruct": "true"}):

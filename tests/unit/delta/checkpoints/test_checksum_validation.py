@@ -80,7 +80,7 @@ def test_features_are_in_no_order() -> None:
     assert validate_checksum(stated(protocol=result), snapshot()) == AGREES
 
 
-def test_what_the_file_does_not_say_is_not_asked() -> None:
+def test_what_the_file_leaves_out_is_not_required() -> None:
     names = ("setTransactions", "domainMetadata", "inCommitTimestampOpt")
     assert validate_checksum(stated(**dict.fromkeys(names)), snapshot()) == AGREES
 
@@ -95,7 +95,7 @@ def test_the_totals_of_an_old_writer_are_held_against_the_log() -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b'{"metadata":{},"protocol":{}}', b'{"protocol":1,"numFiles":2}']
 )
-def test_what_can_not_be_read_is_doubted_and_says_nothing(content: bytes) -> None:
+def test_what_cannot_be_read_is_doubted_and_ignored(content: bytes) -> None:
     assert validate_checksum(content, snapshot()) == UNREADABLE
     assert UNREADABLE.is_doubtful
     assert not AGREES.is_doubtful

@@ -48,7 +48,7 @@ def told(of_snapshot: Snapshot) -> dict[str, Any]:
     return result
 
 
-def test_the_file_says_what_the_protocol_requires() -> None:
+def test_the_file_holds_what_the_protocol_requires() -> None:
     result = told(snapshot())
     assert result["numFiles"] == 2
     assert result["tableSizeBytes"] == 10
@@ -77,7 +77,7 @@ def test_long_lists_are_left_out_and_mean_unknown() -> None:
     assert "setTransactions" not in told(snapshot(kept))
 
 
-def test_a_commit_that_cannot_tell_gives_none() -> None:
+def test_a_commit_without_complete_sizes_gives_no_totals() -> None:
     base = of(snapshot())
     assert evolve(base, commit({"remove": file("a", None)})) is None
     assert evolve(base, commit({"add": file("a", 5, dataChange=False)})) is None

@@ -61,7 +61,7 @@ def test_a_maximum_that_may_be_cut_reaches_all_that_begins_with_it() -> None:
     assert look(is_("=", "name", "x" * 40), *stats) == [True, False, True]
 
 
-def test_one_strange_text_makes_it_say_nothing() -> None:
+def test_one_unparseable_text_makes_the_result_unknown() -> None:
     assert look(is_("=", "id", 6), span("id", 1, 5), span("id", "1", "5")) is None
     assert look(is_("=", "id", 6), span("id", 1, 5), "") is None
     assert look(is_("=", "id", 6), span("id", 1, 5), "{}{}", " ") is None
@@ -78,17 +78,19 @@ def test_one_strange_text_makes_it_say_nothing() -> None:
         {"op": "in", "column": "id", "values": [], "type": "long"},
     ],
 )
-def test_of_what_needs_thought_it_says_nothing(predicate: dict[str, Any]) -> None:
+def test_predicates_that_need_the_exact_evaluation_are_left_to_it(
+    predicate: dict[str, Any],
+) -> None:
     assert look(predicate, span("id", 7, 9)) is None
 
 
-def test_of_a_conjunction_it_judges_the_part_that_it_can() -> None:
+def test_the_decidable_part_of_a_conjunction_is_evaluated() -> None:
     both = {"op": "and", "args": [is_("=", "id", 1), is_("=", "x", 1.0)]}
 
     assert look(both, span("id", 7, 9), span("id", 1, 1)) == [False, True]
 
 
-def test_statistics_in_their_own_types_are_looked_at_as_they_are() -> None:
+def test_typed_statistics_are_compared_as_they_are() -> None:
     bounds = [
         {"id": 1, "day": date(2024, 1, 1)},
         {"id": 7, "day": date(2024, 2, 1)},
@@ -104,7 +106,7 @@ def test_statistics_in_their_own_types_are_looked_at_as_they_are() -> None:
     assert left_in(is_("=", "name", "x"), files, COLUMNS) is None
 
 
-def test_statistics_of_another_type_than_the_column_say_nothing() -> None:
+def test_statistics_of_another_type_than_the_column_are_ignored() -> None:
     sides = [{"minValues": {"id": "1"}, "maxValues": {"id": "2"}}]
     files = pa.table({"stats": pa.nulls(1, pa.string()), "stats_parsed": sides})
 

@@ -94,7 +94,7 @@ def test_a_bound_of_another_type_is_no_bound(low: Any) -> None:
     assert kept(is_("=", 9, "i"), between("i", low, 20))
 
 
-def test_nulls_are_counted_before_bounds_are_looked_at() -> None:
+def test_nulls_are_counted_before_bounds_are_compared() -> None:
     null, some = {"op": "is_null", "column": ["i"]}, {"op": "is_not_null", "column": ["i"]}
     everything_null = {"numRecords": 10, "nullCount": {"i": 10}}
     assert not kept(null, between("i", 1, 2, nulls=0))
@@ -105,7 +105,7 @@ def test_nulls_are_counted_before_bounds_are_looked_at() -> None:
     assert not kept(is_("=", None, "i"), between("i", 1, 2))
 
 
-def test_a_null_count_under_wide_bounds_says_only_all_or_none() -> None:
+def test_a_null_count_under_wide_bounds_means_only_all_or_none() -> None:
     wide = {**between("i", 1, 2, nulls=3), "tightBounds": False}
     assert kept({"op": "is_null", "column": ["i"]}, wide)
     assert kept({"op": "is_not_null", "column": ["i"]}, wide)
@@ -232,7 +232,7 @@ def test_partition_values_are_exact_and_null_is_known() -> None:
     assert kept(is_("=", 1, "p"), None, "unreadable")
 
 
-def test_what_cannot_be_judged_matches_on_both_sides_of_a_not() -> None:
+def test_what_cannot_be_evaluated_matches_on_both_sides_of_a_not() -> None:
     opaque = {"op": "opaque", "columns": [["i"]], "text": "udf(i)"}
     assert kept(opaque, between("i", 1, 2))
     assert kept({"op": "not", "arg": opaque}, between("i", 1, 2))

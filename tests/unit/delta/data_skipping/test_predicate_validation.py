@@ -61,7 +61,7 @@ def test_all_predicates_together_have_a_size() -> None:
     )
 
 
-def test_the_wrong_one_is_named() -> None:
+def test_the_invalid_one_is_named() -> None:
     result = predicate_problem([EQUAL, {"op": "like"}], 100)
     assert result is not None
     assert result[0] == 1

@@ -44,7 +44,7 @@ def found(drop: Drop, one: Definition, remains: FeatureRemains = NOTHING) -> lis
         ),
     ],
 )
-def test_what_cannot_be_dropped_is_told_at_once(drop: Drop, error_class: str) -> None:
+def test_what_cannot_be_dropped_is_reported_at_once(drop: Drop, error_class: str) -> None:
     protocol = with_features(versions(1, 3), ("checkpointProtection",))
     used = metadata(**{"delta.constraints.c": "a > 0"})
     assert found(drop, Definition(used, protocol)) == [("protocol", error_class)]

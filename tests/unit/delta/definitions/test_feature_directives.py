@@ -49,7 +49,7 @@ def test_instructions_are_known_however_they_are_spelt(key: str) -> None:
     }
 
 
-def test_instructions_say_features_and_versions() -> None:
+def test_instructions_set_features_and_versions() -> None:
     result, flaws = read_directives(
         {
             "delta.feature.RowTracking": "ENABLED",
@@ -70,7 +70,7 @@ def test_a_version_that_there_is_not_is_no_instruction(text: str) -> None:
     assert [flaw.field for flaw in flaws] == ["metaData.configuration.delta.minReaderVersion"]
 
 
-def test_everything_that_is_wrong_with_a_feature_is_told() -> None:
+def test_every_problem_of_a_feature_is_listed() -> None:
     _, flaws = read_directives({"delta.feature.fromMars": "perhaps"})
     assert [flaw.rule for flaw in flaws] == ["feature_status", "unknown_feature"]
     assert all("delta.feature.fromMars" in str(flaw) for flaw in flaws)

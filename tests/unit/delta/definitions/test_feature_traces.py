@@ -103,7 +103,7 @@ def test_what_is_left_of_a_feature_is_named(
     assert fields(name, metadata(**suspended), FeatureRemains()) == []
 
 
-def test_a_feature_that_asks_nothing_leaves_nothing() -> None:
+def test_a_feature_without_requirements_leaves_no_trace() -> None:
     used = metadata(**{"delta.enableMaterializePartitionColumnsFeature": "true"})
     assert fields("materializePartitionColumns", used, FeatureRemains()) == []
 

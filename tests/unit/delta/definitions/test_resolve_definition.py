@@ -49,7 +49,7 @@ def test_a_new_table_that_uses_what_we_do_not_write_is_refused() -> None:
         ("delta.checkpointInterval", "0", "InvalidTableProperty"),
     ],
 )
-def test_a_new_table_with_a_wrong_instruction_is_refused(
+def test_a_new_table_with_an_invalid_instruction_is_refused(
     key: str, text: str, error_class: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=key) as caught:
@@ -57,7 +57,7 @@ def test_a_new_table_with_a_wrong_instruction_is_refused(
     assert caught.value.error_class == error_class
 
 
-def test_a_new_table_that_asks_for_a_feature_unheard_of_is_refused_by_its_name() -> None:
+def test_a_new_table_with_an_unknown_feature_is_refused_by_its_name() -> None:
     with pytest.raises(UnsupportedFeature, match="fromMars") as caught:
         define_new(metadata(**{"delta.feature.fromMars": "supported"}))
     assert caught.value.feature == "fromMars"
@@ -91,7 +91,7 @@ def test_a_new_table_gets_the_features_that_it_asks_for_and_keeps_no_instruction
         ),
     ],
 )
-def test_versions_that_a_new_table_asks_for_mean_features(
+def test_versions_that_a_new_table_sets_mean_features(
     text: dict[str, str], protocol: Protocol
 ) -> None:
     made = resolve_definition(None, metadata(**text))
@@ -99,7 +99,7 @@ def test_versions_that_a_new_table_asks_for_mean_features(
     assert made.definition.protocol == protocol
 
 
-def test_readers_are_not_told_of_features_that_writers_are_not() -> None:
+def test_reader_features_are_writer_features_too() -> None:
     made = resolve_definition(
         None, metadata(**{"delta.minReaderVersion": "3", "delta.minWriterVersion": "5"})
     )
@@ -188,7 +188,7 @@ def test_who_takes_commits_elsewhere_gives_them_their_own_time(about: Metadata) 
     assert {"inCommitTimestamp", "vacuumProtocolCheck"} <= made.supported
 
 
-def test_what_is_wrong_with_a_new_table_is_told_by_delta_sparks_class() -> None:
+def test_a_problem_of_a_new_table_has_delta_sparks_error_class() -> None:
     with pytest.raises(InvalidRequest, match="dataSkippingStatsColumns") as caught:
         define_new(metadata(**{"delta.dataSkippingStatsColumns": "b"}))
     assert caught.value.error_class == "DELTA_COLUMN_NOT_FOUND_IN_SCHEMA"

@@ -32,5 +32,5 @@ def test_statistics_are_of_columns_that_have_bounds(text: str, rules: list[str])
     assert [flaw.rule for flaw in stats_column_flaws(one)] == rules
 
 
-def test_a_table_that_names_no_columns_is_asked_for_none() -> None:
+def test_a_table_that_names_no_columns_needs_none() -> None:
     assert list(stats_column_flaws(Definition(metadata(*FIELDS), versions(1, 2)))) == []

@@ -39,7 +39,7 @@ def test_an_inline_vector_holds_its_rows() -> None:
     assert inline(of_rows(ROWS)) == golden
 
 
-def test_a_vector_that_deletes_nothing_is_not_looked_for() -> None:
+def test_a_vector_that_deletes_nothing_is_not_read() -> None:
     nowhere = vector("u", "", size_in_bytes=0, cardinality=0)
     assert is_inline(nowhere)
     assert inline_rows(nowhere) == Bitmap()
@@ -67,7 +67,7 @@ def test_a_relative_vector_lies_in_a_file_with_a_name_of_its_own() -> None:
     assert path_of(vector("u", "a b%^-aqEH.-t@S}K{vb[*k^")) == f"a%20b%25/{name}"
 
 
-def test_an_absolute_vector_lies_where_it_says() -> None:
+def test_an_absolute_vector_is_read_from_its_path() -> None:
     assert path_of(vector("p", "s3://b/x%20y.bin")) == "s3://b/x%20y.bin"
 
 

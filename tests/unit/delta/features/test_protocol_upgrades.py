@@ -75,7 +75,7 @@ def test_metadata_has_a_minimum_protocol(about: Metadata, protocol: Protocol) ->
     assert minimum_protocol(about) == protocol
 
 
-def test_what_never_brings_itself_in_is_not_asked_for() -> None:
+def test_an_inactive_feature_is_not_required() -> None:
     about = metadata(a_field("a", CURRENT_DEFAULT="1"))
     assert self_enabling_features(about) == ()
 

@@ -128,7 +128,7 @@ def test_what_a_later_protocol_puts_beside_an_action_is_ignored() -> None:
         {"operationMetrics": [1], "tags": "x", "tidegate": 1, "userMetadata": {"a": 1}},
     ],
 )
-def test_commit_info_may_say_anything_and_is_left_what_is_as_we_know_it(odd: Any) -> None:
+def test_commit_info_may_hold_anything_and_keeps_the_fields_we_know(odd: Any) -> None:
     info = from_row({"commitInfo": {**odd, "operation": "WRITE", "inCommitTimestamp": 7}})
     assert info == CommitInfo(operation="WRITE", in_commit_timestamp=7)
 

@@ -155,6 +155,6 @@ def test_what_readers_must_know_writers_must_know_too() -> None:
     assert weakest((name for name in "x"), ()) == lists("x", readers=("x",))
 
 
-def test_a_contradiction_is_told() -> None:
+def test_a_contradiction_is_reported() -> None:
     assert shape_fault(versions(2, 5)) is None
     assert shape_fault(versions(3, 5)) == "reader version 3 without readerFeatures"

@@ -76,7 +76,7 @@ def test_a_new_column_gets_an_id_that_no_column_ever_had() -> None:
     assert after.configuration[MAX] == "8"
 
 
-def test_elements_keys_and_values_get_ids_where_iceberg_asks() -> None:
+def test_elements_keys_and_values_get_ids_where_iceberg_needs_them() -> None:
     schema = StructType(
         (
             StructField("l", ArrayType(ArrayType(INTEGER))),

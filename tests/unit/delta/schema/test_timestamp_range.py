@@ -38,7 +38,7 @@ def test_a_moment_in_any_year_is_counted(kind: DataType) -> None:
     assert result == [253_402_300_800_000_001, 253_402_300_799_999_999]
 
 
-def test_a_moment_with_a_zone_is_told_in_utc() -> None:
+def test_a_timestamp_with_a_zone_is_converted_to_utc() -> None:
     [here, there] = numbers(TIMESTAMP, "+10000-01-01T00:30:00+01:00", "9999-12-31 23:30:00")
     assert here == there
 

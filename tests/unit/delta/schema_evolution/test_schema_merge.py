@@ -99,7 +99,7 @@ def test_types_that_do_not_meet_are_named(
     assert cause.error_class == "DELTA_MERGE_INCOMPATIBLE_DATATYPE"
 
 
-def test_decimals_that_do_not_meet_say_so() -> None:
+def test_decimals_without_a_common_type_are_an_error() -> None:
     with pytest.raises(InvalidRequest) as refused:
         merged(one(DecimalType(5, 2)), one(DecimalType(6, 2)), STRICT)
     cause = refused.value.__cause__

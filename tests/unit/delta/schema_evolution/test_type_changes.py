@@ -80,7 +80,7 @@ def test_a_change_is_recorded_at_the_nearest_field() -> None:
     assert told(kind.element) == [{"fromType": "short", "toType": "long"}]
 
 
-def test_what_is_on_record_stays_whatever_the_new_schema_says() -> None:
+def test_recorded_fields_stay_under_every_new_schema() -> None:
     old = {"fromType": "short", "toType": "integer", "tableVersion": 3}
     before = schema(INTEGER, old)
     new = {"fromType": "integer", "toType": "long"}

@@ -50,7 +50,7 @@ def test_rows_are_those_of_the_table_as_it_is_and_as_it_was(table: WrittenTable)
     assert "n3" in run("rows", table.root).stdout
 
 
-def test_changes_are_told_between_versions_and_between_times(table: WrittenTable) -> None:
+def test_changes_are_read_between_versions_and_between_times(table: WrittenTable) -> None:
     kinds = [row["_change_type"] for row in told("changes", table.root, "--from", 2)]
     assert sorted(kinds) == ["delete", "delete", "insert", "insert", "insert"]
     by_version = told("changes", table.root, "--from", 3, "--to", 3)
@@ -73,7 +73,7 @@ def test_changes_are_told_between_versions_and_between_times(table: WrittenTable
         (("changes", "--from", "2101-01-01"), "of 2101-01-01 00:00:00.000 UTC or later"),
     ],
 )
-def test_what_can_not_be_told_is_said(
+def test_what_cannot_be_deleted_or_updated_is_an_error(
     table: WrittenTable, arguments: tuple[str, ...], said: str
 ) -> None:
     verb, *options = arguments
@@ -83,7 +83,7 @@ def test_what_can_not_be_told_is_said(
 
 
 @pytest.mark.parametrize("arguments", [("rows",), ("changes", "--from", "1"), ("history",)])
-def test_every_verb_that_looks_at_a_table_takes_a_file_of_settings(
+def test_every_verb_that_reads_a_table_takes_a_file_of_settings(
     table: WrittenTable, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     verb, *options = arguments

@@ -247,7 +247,7 @@ def test_a_version_that_is_gone_from_the_log_is_no_silent_loss() -> None:
         all_of(one)
 
 
-def test_a_lost_version_is_passed_over_if_the_option_says_so() -> None:
+def test_a_lost_version_is_skipped_if_the_option_allows_it() -> None:
     store = table_in_memory(*CHANGING)
     store.delete("_delta_log/00000000000000000001.json")
     store.delete("_delta_log/00000000000000000000.json")
@@ -318,7 +318,7 @@ def test_a_stream_of_changes_that_are_not_recorded_is_refused_with_the_property(
             of_changes(table_in_memory(*FED), **{name: "true"})
 
 
-def test_the_columns_of_changes_are_asked_for_a_batch_or_a_stream() -> None:
+def test_the_columns_of_changes_are_selected_in_a_batch_or_a_stream() -> None:
     feed = {"path": "memory://t", "readChangeFeed": "true"}
     for of_stream in ({}, {"startingVersion": "latest"}, {"maxFilesPerTrigger": "1"}):
         assert for_changes_of_any_kind({**feed, **of_stream}) is not None
@@ -339,7 +339,7 @@ def test_the_columns_of_changes_are_asked_for_a_batch_or_a_stream() -> None:
         ({"maxFilesPerTriger": "1"}, "did you mean 'maxFilesPerTrigger'"),
     ],
 )
-def test_a_wrong_option_is_named(options: dict[str, str], wrong: str) -> None:
+def test_an_invalid_option_is_named(options: dict[str, str], wrong: str) -> None:
     with pytest.raises(InvalidRequest, match=wrong):
         for_stream_reading({"path": "memory://t", **options})
 

@@ -161,7 +161,7 @@ def test_partition_columns_are_spelled_as_the_schema_spells_them() -> None:
     assert resolve_partition_columns(schema, ["month", "MONTH"], ROOT) == ("Month",)
 
 
-def test_partition_columns_asked_for_must_be_the_tables() -> None:
+def test_partition_columns_given_must_be_the_tables() -> None:
     schema = columns(month=INTEGER, day=INTEGER, x=LONG)
     check_partitioning(None, schema, ["month"], ROOT)
     check_partitioning(["MONTH"], schema, ["month"], ROOT)

@@ -14,7 +14,7 @@ from tidegate_runtime.client.proposal_builders import Stamp, Target
 HASH, OTHER = "a" * 64, "b" * 64
 
 
-def test_a_word_is_added_to_what_a_proposal_says() -> None:
+def test_a_field_is_added_to_what_a_proposal_states() -> None:
     usage = IdentityUsage(column="x", low=1, high=9)
     said = Attestation((HASH,), "explicit", (usage,))
     one = proposal(add("a"), constraints_enforced=[OTHER], cdc_mode="implicit")

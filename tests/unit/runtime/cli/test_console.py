@@ -24,7 +24,7 @@ def test_a_row_is_a_line_off_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None
     assert f"\n{'x' * 500}" in printed(monkeypatch, "x" * 500)
 
 
-def test_the_environment_says_how_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_sets_the_width(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     assert "x" * 41 not in printed(monkeypatch, "x" * 500)
 

@@ -112,7 +112,7 @@ def test_changes_come_once_over_several_runs_and_tombstones_do_not_count() -> No
     assert read(of, position)[0] == []
 
 
-def test_what_the_publisher_told_twice_comes_once() -> None:
+def test_what_the_publisher_sent_twice_comes_once() -> None:
     of = bus()
     for _ in range(2):
         tell(of, 0, 0, "r", 1)

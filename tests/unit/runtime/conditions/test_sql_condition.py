@@ -151,7 +151,7 @@ def test_a_condition_becomes_a_tree(sql: str, tree: dict[str, Any]) -> None:
         "t = CAST('2013-01-01 10:00:00' AS DATE)",
     ],
 )
-def test_what_the_tree_cannot_say_is_refused_with_the_expression(sql: str) -> None:
+def test_what_predicates_cannot_express_is_refused_with_the_expression(sql: str) -> None:
     with pytest.raises(UnsupportedFeature, match="can't decide exactly"):
         predicate_of(sql, SCHEMA)
 
@@ -177,7 +177,7 @@ def test_what_the_tree_cannot_say_is_refused_with_the_expression(sql: str) -> No
         ("a = ", "is not a SQL expression"),
     ],
 )
-def test_what_is_wrong_is_named(sql: str, like: str) -> None:
+def test_the_problem_is_named(sql: str, like: str) -> None:
     with pytest.raises(InvalidRequest, match=like) as raised:
         predicate_of(sql, SCHEMA)
     assert "\x1b" not in str(raised.value)
@@ -207,7 +207,7 @@ def test_what_has_no_zone_is_the_same_in_every_one() -> None:
         assert predicate_of(sql, SCHEMA, "America/New_York") == predicate_of(sql, SCHEMA)
 
 
-def test_a_zone_that_nobody_knows_is_no_matter_until_it_is_asked_for() -> None:
+def test_an_unknown_time_zone_matters_only_where_it_is_used() -> None:
     assert predicate_of("a = 1", SCHEMA, "Nowhere/At_All") == leaf("=", "a", 1, "integer")
     with pytest.raises(InvalidRequest, match="name the zone in the timestamps"):
         predicate_of("t = '2013-01-01'", SCHEMA, "Nowhere/At_All")
@@ -242,7 +242,9 @@ def opaque(text: str) -> dict[str, Any]:
         ("a = ", opaque("a = ")),
     ],
 )
-def test_what_the_tree_cannot_say_may_be_true_of_any_row(sql: str, tree: dict[str, Any]) -> None:
+def test_what_predicates_cannot_express_may_be_true_of_any_row(
+    sql: str, tree: dict[str, Any]
+) -> None:
     assert wider_predicate_of(sql, SCHEMA) == tree
 
 

@@ -153,13 +153,13 @@ def test_a_notification_is_handled_within_the_trace_of_its_version() -> None:
     assert continued_traceparent() is None
 
 
-def test_a_table_with_more_to_do_has_its_next_turn_at_once_and_not_at_the_next_look() -> None:
+def test_a_table_with_more_to_do_has_its_next_turn_at_once_and_not_at_the_next_poll() -> None:
     service = InTurns({LARGE: 3})
     Followed(service).hear(LARGE)
     assert service.calls == [LARGE] * 3
 
 
-def test_a_look_that_leaves_something_of_a_table_is_followed_by_its_turns() -> None:
+def test_a_poll_that_leaves_work_of_a_table_is_followed_by_its_turns() -> None:
     service = InTurns({LARGE: 1, OTHER: 0})
     followed = Followed(service)
 
@@ -207,7 +207,7 @@ def test_a_table_that_records_come_of_without_end_has_its_turns() -> None:
     assert service.calls == [SMALL, SMALL]
 
 
-def test_a_look_has_its_turn_before_the_next_one_of_a_table() -> None:
+def test_a_poll_has_its_turn_before_the_next_one_of_a_table() -> None:
     service = InTurns({LARGE: 3})
     followed = Followed(service)
     service.during = lambda: followed.poll() if service.calls == [LARGE] else None
@@ -231,7 +231,7 @@ def test_a_record_is_heard_while_more_tables_go_on_than_there_are_threads() -> N
     assert len(service.calls) == 2 * len(many)
 
 
-def test_a_record_is_heard_while_a_look_waits_for_a_long_turn(
+def test_a_record_is_received_while_a_poll_waits_for_a_long_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(commit_follower, "PATIENCE_S", 10 * WAIT_S)
@@ -265,7 +265,7 @@ def test_a_stop_waits_for_a_store_that_hangs_no_longer_than_for_what_may_still_e
             service.answer.set()
 
 
-def test_brokers_that_are_away_for_long_are_looked_for_anew(
+def test_brokers_that_are_away_for_long_are_resolved_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answers: list[dict[TopicPartition, int] | None] = [{}, None, None, {}, None, None]

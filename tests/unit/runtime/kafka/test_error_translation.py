@@ -75,7 +75,7 @@ def test_a_record_too_large_for_its_topic_names_what_an_operator_lowered() -> No
         (KafkaError.KAFKA_STORAGE_ERROR, Unavailable, "disk"),
     ],
 )
-def test_brokers_that_answer_are_not_said_to_be_silent(
+def test_brokers_that_answer_are_not_reported_as_silent(
     code: int, kind: type[TidegateError], remedy: str
 ) -> None:
     ours = translated(KafkaError(code), "do it")

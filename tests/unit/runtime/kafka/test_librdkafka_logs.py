@@ -23,7 +23,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
-def test_one_of_a_kind_is_logged_and_the_next_tells_how_many_were_held_back(
+def test_one_of_a_kind_is_logged_and_the_next_counts_those_suppressed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     times = Times()

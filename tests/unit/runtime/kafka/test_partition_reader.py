@@ -47,7 +47,9 @@ def reader(times: int, code: int) -> KafkaReader:
         KafkaError._UNKNOWN_PARTITION,
     ],
 )
-def test_who_does_not_answer_is_asked_again(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_does_not_answer_is_queried_again(
+    code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(kafka_reader, "_PAUSE_S", 0.0)
     assert reader(2, code).bounds(AT) == (2, 7)
 
@@ -57,7 +59,7 @@ def test_who_never_answers_is_unavailable_when_the_time_is_up() -> None:
         reader(10**6, KafkaError.NOT_LEADER_FOR_PARTITION).bounds(AT, 0.05)
 
 
-def test_what_no_waiting_mends_is_told_at_once() -> None:
+def test_what_no_waiting_mends_is_raised_at_once() -> None:
     with pytest.raises(Misconfigured, match=r"kafka\.security"):
         reader(1, KafkaError.TOPIC_AUTHORIZATION_FAILED).bounds(AT)
 

@@ -85,7 +85,7 @@ def test_a_service_records_sampled_traces_only(service: InMemorySpanExporter) ->
     assert result == compose_traceparent(0xAB, found.context.span_id, 1)
 
 
-def test_a_service_exports_nothing_unless_asked() -> None:
+def test_a_service_exports_no_spans_unless_configured() -> None:
     with exporting("committer", None):
         assert not is_exporting()
         assert start_span("decide", SAMPLED) is NO_SPAN

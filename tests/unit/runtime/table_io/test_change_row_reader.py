@@ -107,7 +107,7 @@ def test_changes_come_from_change_files_else_from_data_files(table: Table) -> No
     assert told(read_changes(table.store, 3, 3)) == [(2, "delete", 3)]
 
 
-def test_the_shape_is_the_tables_and_what_is_told_of_a_change(table: Table) -> None:
+def test_the_schema_is_the_tables_with_the_columns_of_the_change_feed(table: Table) -> None:
     result = read_changes(table.store, 1, 1)
     assert result.schema.names == ["p", "v", "_change_type", "_commit_version", "_commit_timestamp"]
     assert result.schema.field("_commit_timestamp").type == pa.timestamp("us", "UTC")
@@ -130,7 +130,7 @@ def test_an_end_past_the_newest_version_is_the_newest(table: Table) -> None:
     assert told(read_changes(table.store, 3, 99)) == [(2, "delete", 3)]
 
 
-def test_a_stream_of_changes_reads_a_file_when_its_batch_is_asked_for(table: Table) -> None:
+def test_a_stream_of_changes_reads_a_file_when_its_batch_is_requested(table: Table) -> None:
     shape, batches = stream_changes(table.store, 0)
     whole = read_changes(table.store, 0)
     first = next(batches)
@@ -144,7 +144,7 @@ def test_a_stream_of_changes_reads_a_file_when_its_batch_is_asked_for(table: Tab
         list(batches)
 
 
-def test_a_stream_of_changes_judges_its_range_at_once(table: Table) -> None:
+def test_a_stream_of_changes_checks_its_range_at_once(table: Table) -> None:
     with pytest.raises(InvalidRequest):
         stream_changes(table.store, 99)
 
@@ -164,14 +164,14 @@ def test_versions_that_recorded_no_changes_are_refused(table: Table) -> None:
     assert told(read_changes(table.store, 3, 3)) == [(2, "delete", 3)]
 
 
-def test_older_rows_are_told_in_the_newest_schema(table: Table) -> None:
+def test_older_rows_are_read_in_the_newest_schema(table: Table) -> None:
     table.commit(metadata(FEED, PARTITION, LONG, TEXT))
     table.commit(table.add("d", v=[5], s=["new"]))
     rows = read_changes(table.store, 3).select(["v", "s"]).to_pylist()
     assert rows == [{"v": 2, "s": None}, {"v": 5, "s": "new"}]
 
 
-def test_a_schema_that_cannot_be_told_in_the_newest_is_refused(table: Table) -> None:
+def test_a_schema_that_cannot_be_read_as_the_newest_is_refused(table: Table) -> None:
     table.commit(metadata(FEED, PARTITION, {**LONG, "type": "string"}))
     assert refusal(table, 1, 3) == (UnsupportedFeature, "UnsupportedFeature")
     assert read_changes(table.store, 4).num_rows == 0
@@ -234,7 +234,7 @@ def renamed() -> Table:
     return made
 
 
-def test_changes_of_mapped_columns_are_told_in_the_names_of_the_end(renamed: Table) -> None:
+def test_changes_of_mapped_columns_have_the_names_of_the_last_version(renamed: Table) -> None:
     assert read_changes(renamed.store, 0, 3).column("v").to_pylist() == [1, 2]
     assert read_changes(renamed.store, 0, 1).column("v").to_pylist() == [1]
     result = read_changes(renamed.store, 4)

@@ -113,7 +113,7 @@ def test_partition_columns_in_another_case_than_the_schemas_are_refused_by_name(
             open_snapshot(store)
 
 
-def test_only_the_columns_asked_for_are_read_in_their_order() -> None:
+def test_only_the_columns_requested_are_read_in_their_order() -> None:
     rows = pa.table({"a": [1], "b": ["x"]})
     of = metadata("p", a="long", b="string", p="long")
     assert read(rows, of, "P", "a", p="5").to_pylist() == [{"p": 5, "a": 1}]
@@ -206,7 +206,7 @@ def test_a_type_that_cannot_be_read_as_the_schemas_names_the_column() -> None:
         read(pa.table({"a": [2**40]}), metadata(a="integer"))
 
 
-def test_a_missing_file_and_a_torn_file_are_told_apart() -> None:
+def test_a_missing_file_and_a_torn_file_are_distinguished() -> None:
     of = metadata(a="long")
     with refused(BrokenLog, "DataFileMissing"):
         list(read_file(MemoryStore(), row_of("a"), of))
@@ -238,7 +238,7 @@ def test_a_path_may_hold_what_a_uri_may() -> None:
         list(read_file(store, row_of("p=1/../../a.parquet"), metadata(a="long")))
 
 
-def test_absolute_paths_lead_where_they_say_within_the_same_kind_of_store(tmp_path: Path) -> None:
+def test_absolute_paths_are_followed_within_the_same_kind_of_store(tmp_path: Path) -> None:
     (tmp_path / "table").mkdir()
     (tmp_path / "else where").mkdir()
     content = parquet(pa.table({"a": [1]}))
@@ -325,7 +325,7 @@ def test_only_the_rows_that_are_meant_are_read() -> None:
     assert values(RowChoice(without=new, only=old)) == []
 
 
-def test_a_missing_data_file_is_told_before_its_missing_vector() -> None:
+def test_a_missing_data_file_is_reported_before_its_missing_vector() -> None:
     vector = {"storageType": "u", "pathOrInlineDv": "0" * 20, "sizeInBytes": 1, "cardinality": 1}
     with refused(BrokenLog, "DataFileMissing"):
         list(

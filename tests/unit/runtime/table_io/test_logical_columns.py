@@ -58,7 +58,7 @@ def test_numbers_widen() -> None:
     assert str(conform(narrow, DecimalType(5, 1))[0].as_py()) == "1.0"
 
 
-def test_nanoseconds_are_kept_or_cut_as_the_table_says() -> None:
+def test_nanoseconds_are_kept_or_cut_as_the_columns_type_requires() -> None:
     fine = pa.array([1_999], pa.timestamp("ns", "UTC"))
     assert conform(fine, NANOS[0]) == fine
     assert conform(fine, TIMESTAMP).cast(pa.int64()).to_pylist() == [1]

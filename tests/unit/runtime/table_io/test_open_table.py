@@ -116,7 +116,7 @@ def test_an_empty_folder_is_no_table() -> None:
     assert refusal(MemoryStore()) == "NotADeltaTable"
 
 
-def test_a_version_and_a_timestamp_are_not_asked_for_at_once() -> None:
+def test_a_version_and_a_timestamp_are_not_accepted_together() -> None:
     with pytest.raises(InvalidRequest):
         open_snapshot(table(), version=1, timestamp_ms=1)
 
