@@ -95,7 +95,7 @@ def test_pure_code_opens_no_file_and_prints_nothing() -> None:
 
 
 def test_the_loop_of_the_committer_calls_no_store() -> None:
-    result = breaches(blocking_store_calls.asks_in_the_loop, tree.python_files(tests=False))
+    result = breaches(blocking_store_calls.store_calls_in_the_loop, tree.python_files(tests=False))
     assert not result, "\n".join(result)
 
 
@@ -112,13 +112,17 @@ def test_the_loop_of_the_committer_calls_no_store() -> None:
     ],
 )
 def test_store_calls_in_the_loop_are_found(line: str) -> None:
-    assert list(blocking_store_calls.asks_in_the_loop(f"{COMMITTER}loop/partition_worker.py", line))
+    assert list(
+        blocking_store_calls.store_calls_in_the_loop(f"{COMMITTER}loop/partition_worker.py", line)
+    )
     assert not list(
-        blocking_store_calls.asks_in_the_loop(f"{COMMITTER}store_reads/decision_reads.py", line)
+        blocking_store_calls.store_calls_in_the_loop(
+            f"{COMMITTER}store_reads/decision_reads.py", line
+        )
     )
     kept = "recovery.lacks(state, batch) and candidate.reads.whole_table"
     assert not list(
-        blocking_store_calls.asks_in_the_loop(f"{COMMITTER}loop/partition_worker.py", kept)
+        blocking_store_calls.store_calls_in_the_loop(f"{COMMITTER}loop/partition_worker.py", kept)
     )
 
 

@@ -45,7 +45,7 @@ def observed(spark: SparkSession, path: str) -> dict[str, Any]:
         "protocol": [detail["minReaderVersion"], detail["minWriterVersion"]],
         "features": sorted(detail["tableFeatures"]),
         "properties": _properties(detail["properties"]),
-        "history": [_told(row) for row in table.history().collect()],
+        "history": [_counts(row) for row in table.history().collect()],
         "change feed": _feed(spark, path, detail["properties"]),
     }
 
@@ -67,7 +67,7 @@ def _properties(properties: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in properties.items() if not any(map(key.count, own))}
 
 
-def _told(row: Row) -> tuple[str, dict[str, str]]:
+def _counts(row: Row) -> tuple[str, dict[str, str]]:
     metrics = row["operationMetrics"] or {}
     return row["operation"], {name: metrics[name] for name in COUNTS if name in metrics}
 

@@ -18,7 +18,7 @@ from tests.integration import run_audit
 from tests.integration.blows import PASSAGES, SUSPENSION, Limit, Passed, Siege, blows, rain
 from tests.integration.competing_writers import Baton, contend
 from tests.integration.conftest import Line, own_topics
-from tests.integration.proposers import Proposer, append_with, create_table, creation, told
+from tests.integration.proposers import Proposer, all_outcomes, append_with, create_table, creation
 from tests.integration.test_committer_processes import (
     WAIT_S,
     account_of,
@@ -76,7 +76,7 @@ class Front:
 
     def heard(self) -> int:
         """Return the number of outcomes that its writers have received."""
-        return len(told(self.proposers)) + self.baton.passes + self.baton.losses
+        return len(all_outcomes(self.proposers)) + self.baton.passes + self.baton.losses
 
     def check(self) -> None:
         """Let all writers finish; fail unless log, topics, rows and the writers' memories agree."""
@@ -87,7 +87,7 @@ class Front:
         check_all(self.line, self.table, self.proposers, SPARED)
         check_offsets_are_safe(self.line)
         rivals = [name for name, _ in rows_of(self.table) if name.startswith("r")]
-        assert rivals == [self.baton.name], "who was told last that he holds it is not who does"
+        assert rivals == [self.baton.name], "who was named last that he holds it is not who does"
         assert {outcome.status for outcome in outcomes} <= {"committed", "rejected", "denied"}
         assert any(outcome.status == "rejected" for outcome in outcomes), (
             "nobody was in anybody's way"

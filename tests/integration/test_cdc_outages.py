@@ -19,7 +19,7 @@ from tests.integration.test_cdc_publisher import (
     made,
     publisher,
     wait_for_progress,
-    wait_told,
+    wait_published,
     wait_until,
 )
 from tests.unit.cdc_publisher.written_table import rows
@@ -58,7 +58,7 @@ def test_brokers_that_restart_under_load_make_it_repeat_and_lose_nothing(
             time.sleep(dice.random())
             fragile.kill()
             fragile.start()
-    wait_told(line, table)
+    wait_published(line, table)
     check_transactions(line, check_stream(line, table))
     assert service.child.is_alive(), service.child.tail()
 
@@ -76,6 +76,6 @@ def test_a_transaction_that_the_brokers_end_is_published_again(line: Line, point
     wait_until(lambda: end(line, topic, True) == end(line, topic, False), "its end")
     table.append(rows(*range(100, 130)))
     os.kill(service.child.pid, signal.SIGCONT)
-    wait_told(line, table)
+    wait_published(line, table)
     check_transactions(line, check_stream(line, table))
     assert service.child.is_alive(), service.child.tail()

@@ -107,12 +107,12 @@ def wait_until(holds: Callable[[], bool], what: str, timeout_s: float = PATIENCE
         time.sleep(0.2)
 
 
-def wait_told(line: Line, table: WrittenTable, timeout_s: float = PATIENCE_S) -> None:
-    def told() -> bool:
+def wait_published(line: Line, table: WrittenTable, timeout_s: float = PATIENCE_S) -> None:
+    def is_published() -> bool:
         at = position(line, table)
         return at is not None and at.complete and at.version == table.version
 
-    wait_until(told, f"version {table.version} told", timeout_s)
+    wait_until(is_published, f"version {table.version} told", timeout_s)
 
 
 def wait_for_progress(line: Line, table: WrittenTable) -> None:
@@ -165,10 +165,10 @@ def test_killed_at_every_named_point_it_repeats_and_loses_nothing(line: Line) ->
         table.append(rows(*range(1000 * (number + 1), 1000 * (number + 1) + 70)))
         service = publisher(line, f"cdc-{number}", failpoint)
         service.start()
-        table.ring(bell, line.kafka.topics)
+        table.notify(bell, line.kafka.topics)
         assert service.child.wait(60) == -9, service.child.tail()
     publisher(line, "cdc-last").start()
-    wait_told(line, table)
+    wait_published(line, table)
     changes = check_stream(line, table)
     assert {change["op"] for change in changes} == {"r", "c", "u", "d"}
 
@@ -178,7 +178,7 @@ def test_the_streams_and_their_last_changes_are_shown(line: Line) -> None:
     table.append(rows(1, 2, 3))
     made(line, "idle", 2, configuration={})
     publisher(line).start()
-    wait_told(line, table)
+    wait_published(line, table)
 
     def run(*arguments: str) -> list[str]:
         given = [f"--set={key}={value}" for key, value in line.settings.items()]
@@ -222,7 +222,7 @@ def test_killed_at_any_moment_under_load_it_repeats_and_loses_nothing(
             service.child.kill()
     reached_per_s = table.version / (time.monotonic() - began_s)
     service.start()
-    wait_told(line, table, 3 * PATIENCE_S)
+    wait_published(line, table, 3 * PATIENCE_S)
     check_transactions(line, check_stream(line, table))
     if reached_per_s < per_s * LOAD_REACHED:
         pytest.skip(f"nothing was lost, but at {reached_per_s:.0f} versions/s: a busy machine")
@@ -256,10 +256,10 @@ def test_two_publishers_at_once_publish_each_change_once(line: Line) -> None:
     for _ in range(25):
         for table in tables:
             change_at_random(table, dice)
-            table.ring(bell, line.kafka.topics)
+            table.notify(bell, line.kafka.topics)
         time.sleep(0.1)
     for table in tables:
-        wait_told(line, table)
+        wait_published(line, table)
         check_stream(line, table)
     for service in services:
         assert service.child.is_alive(), service.child.tail()
@@ -349,7 +349,7 @@ def test_a_position_behind_a_foreign_open_transaction_is_waited_for(line: Line) 
     topic = line.kafka.topics.changes("t")
     service = publisher(line, transaction_timeout_ms="20000")
     service.start()
-    wait_told(line, table)
+    wait_published(line, table)
     hanging = Producer(
         {
             "bootstrap.servers": line.kafka.bootstrap_servers,
@@ -368,7 +368,7 @@ def test_a_position_behind_a_foreign_open_transaction_is_waited_for(line: Line) 
     assert len(committed(line, topic)) == 4, "it did not wait for its position"
     hanging.abort_transaction(30)
     table.append(rows(5))
-    wait_told(line, table)
+    wait_published(line, table)
     check_stream(line, table)
 
 
@@ -380,7 +380,7 @@ def test_a_table_that_cannot_be_published_stops_alone(line: Line) -> None:
         item.append(rows(1, 2))
     service = publisher(line)
     service.start()
-    wait_told(line, table)
+    wait_published(line, table)
     assert position(line, keyless) is None
     assert "KeyColumnsMissing" in service.child.log.read_text()
     assert service.child.is_alive()
@@ -393,7 +393,7 @@ def test_versions_without_a_notification_are_found_by_polling(line: Line) -> Non
     service.start()
     service.wait_ready()
     table.append(rows(1, 2))
-    wait_told(line, table)
+    wait_published(line, table)
     check_stream(line, table)
 
 
@@ -403,11 +403,11 @@ def test_a_clean_stop_leaves_with_status_zero_and_goes_on_later(line: Line) -> N
     table.append(rows(*range(50)))
     service = publisher(line)
     service.start()
-    wait_told(line, table)
+    wait_published(line, table)
     assert service.child.stop(30) == 0
     table.append(rows(*range(50, 60)))
     service.start()
-    wait_told(line, table)
+    wait_published(line, table)
     check_stream(line, table)
     assert PositionReader(line.kafka).read(30.0, "end")[table.id] == position(line, table)
 
@@ -426,7 +426,7 @@ def test_a_subscriber_goes_on_where_its_last_run_ended(line: Line) -> None:
         table.rewrite(
             lambda old: [{**row, "price": row["price"] + 1} for row in old if row["id"] % 7]
         )
-        wait_told(line, table)
+        wait_published(line, table)
         with changes.follow("t", line.kafka, position) as stream:
             for change in itertools.islice(stream.changes(quiet_s=3.0), 15 if number < 2 else None):
                 copy.apply(change)
@@ -455,13 +455,13 @@ def test_the_examples_have_the_rows_of_the_table(line: Line, tmp_path: Path) -> 
     publisher(line, provide_transaction_metadata="true").start()
     brokers, prefix = line.kafka.bootstrap_servers, line.kafka.topic_prefix
     copying = [sys.executable, str(EXAMPLES / "table_copy.py"), brokers, "t", str(file)]
-    wait_told(line, table)
+    wait_published(line, table)
     with subprocess.Popen([*copying, "--prefix", prefix]) as process:
         wait_until(file.exists, "the snapshot's copy")
         process.kill()
     table.rewrite(lambda old: [{**row, "price": 0.5} for row in old if row["id"] % 5])
     table.append(rows(30))
-    wait_told(line, table)
+    wait_published(line, table)
     subprocess.run([*copying, "--prefix", prefix, "--once"], check=True)
     copied = [row for _, row in json.loads(file.read_text())["rows"]]
     assert by_id(copied) == by_id(table.content)
@@ -476,7 +476,7 @@ def test_operators_move_a_stream_by_commands(line: Line) -> None:
     table, topics = made(line), line.kafka.topics
     table.append(rows(*range(20)))
     publisher(line, notifications="true", heartbeat_interval_ms="1").start()
-    wait_told(line, table)
+    wait_published(line, table)
 
     def run(*arguments: str, status: int = 0) -> str:
         given = [f"--set={key}={value}" for key, value in line.settings.items()]
@@ -495,26 +495,26 @@ def test_operators_move_a_stream_by_commands(line: Line) -> None:
         None,
     ]
     table.append(rows(20, 21))
-    wait_told(line, table)
+    wait_published(line, table)
     run("reset", "t", "--to", "1")
-    wait_told(line, table)
+    wait_published(line, table)
     run("snapshot", "t", "--incremental", "--where", "id < 3 AND name IS NOT NULL")
     assert "cost" in run("snapshot", "t", "--incremental", "--where", "cost < 3", status=2)
     run("snapshot", "t", "--where", "id < 3", status=2)
     run("snapshot", "t", "--incremental")
     table.rewrite(lambda old: [{**row, "price": 0.5} for row in old if row["id"] % 5])
-    wait_told(line, table)
+    wait_published(line, table)
     assert json.loads(run("verify", "t", "--json"))["missing"] == 0
     run("snapshot", "t")
-    wait_told(line, table)
+    wait_published(line, table)
     assert f"at version {table.version}: 17 rows, the stream gives the same" in run("verify", "t")
     table.append(rows(30))
-    wait_told(line, table)
+    wait_published(line, table)
     run("skip", "t", "--to", str(table.version), status=2)
     run("snapshot", "t", "--pause", status=2)
     run("reset", "t", status=2)
     run("reset", "t", "--anew")
-    wait_told(line, table)
+    wait_published(line, table)
     assert len(run("replay", "t").splitlines()) == len(table.content)
     assert "up to date" in run("show", "t")
     reported = [

@@ -110,7 +110,7 @@ def test_killed_at_every_named_point_the_table_stays_readable(
             change_at_random(table, dice)
         service = checkpointer(line, f"checkpointer-{number}", failpoint)
         service.start()
-        table.ring(bell, line.kafka.topics)
+        table.notify(bell, line.kafka.topics)
         assert service.child.wait(180) == -9, service.child.tail()
         check_table(table)
     checkpointer(line, "checkpointer-last").start()
@@ -202,7 +202,7 @@ def test_killed_while_it_copies_row_groups_every_checkpoint_is_whole(line: Line)
             commit(table.folder, table.version, adds, removed, int(1e3 * time.time()))
             gone = {path for number in removed for path in paths(number, 1)}
             changed.append((gone, set(paths(adds.start, len(adds)))))
-            table.ring(bell, line.kafka.topics)
+            table.notify(bell, line.kafka.topics)
             time.sleep(0.1)
         service.child.kill()
     service.start()
@@ -237,7 +237,7 @@ def test_notifications_lead_to_every_kind_of_file(line: Line, table: WrittenTabl
     service.wait_ready()
     while table.version < 16:
         table.append(rows(table.version + 100))
-        table.ring(bell, line.kafka.topics)
+        table.notify(bell, line.kafka.topics)
         wait_until(lambda: there(table, checksum_name(table.version)), "its checksum")
     for name in (checkpoint_name(10), compacted_name(0, 4), compacted_name(11, 15)):
         assert there(table, name), name

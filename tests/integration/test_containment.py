@@ -100,12 +100,12 @@ def test_a_service_that_fails_over_one_table_serves_the_others_and_tries_again(l
         )
         assert delete(client, "good", folders["good"]).status == "committed"
 
-        def are_aside() -> bool:
+        def are_quarantined() -> bool:
             result = listed(terminal, "bad")
             services = sorted(item["service"] for item in result["followers"])
             return result["status"] == "halted" and services == FOLLOWERS
 
-        wait_until(are_aside, "all three have set it aside")
+        wait_until(are_quarantined, "all three have set it aside")
         result = listed(terminal, "bad")
         reasons = [result["reason"], *(one["reason"] for one in result["followers"])]
         assert all("Unforeseen: passage 1 of " in reason for reason in reasons), reasons

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.integration.conftest import Line
-from tests.integration.proposers import append_with, create_table, told
+from tests.integration.proposers import all_outcomes, append_with, create_table
 from tests.integration.test_committer_processes import (
     WAIT_S,
     check_all,
@@ -91,11 +91,11 @@ def test_a_store_that_takes_nothing_for_a_while_holds_up_its_table_only(line: Li
         # A file in place of the folder fails reads and writes below it, even for root.
         log.rename(aside)
         log.write_text("the disk is away")
-    before = len(told(proposers))
+    before = len(all_outcomes(proposers))
     others = append_with(line.kafka, other, 1, 3)
     for proposer in others:
         proposer.join(WAIT_S)
-    assert len(told(proposers)) <= before + WRITERS
+    assert len(all_outcomes(proposers)) <= before + WRITERS
     with suspended(committer.child.pid):
         log.unlink()
         aside.rename(log)

@@ -173,7 +173,7 @@ def test_the_services_do_their_work_with_the_rights_that_the_manual_names(
         wait_until(
             lambda: (tables / "t" / "_delta_log" / "_last_checkpoint").exists(), "a checkpoint"
         )
-        wait_until(lambda: told(guarded) > 0, "changes")
+        wait_until(lambda: end_offset(guarded) > 0, "changes")
     finally:
         line.stop()
 
@@ -187,7 +187,7 @@ def login(who: str) -> dict[str, str]:
     }
 
 
-def told(guarded: GuardedKafka) -> int:
+def end_offset(guarded: GuardedKafka) -> int:
     """Return the end offset of the table's change topic."""
     anybody = KafkaSettings(bootstrap_servers=guarded.bootstrap, topic_prefix=PREFIX)
     bus = KafkaBus(anybody, "test")

@@ -25,7 +25,7 @@ from tests.simulation import (
 from tests.simulation.faulty_dependencies import POLLED_MAX
 from tests.simulation.history import History
 from tests.simulation.invariants import ALWAYS, AT_REST, all_answered, one_home
-from tests.simulation.patch_invariants import patches_say_all
+from tests.simulation.patch_invariants import patches_are_complete
 from tests.simulation.row_invariants import ROW_INVARIANTS, Steps
 from tests.simulation.run_state import Event, Odd, Stage
 from tidegate_committer.decision import published_record_limits
@@ -258,7 +258,7 @@ class World:
             for step in self.row_steps.look(self.history):
                 for rule in ROW_INVARIANTS:
                     self._hold(rule, step)
-            for invariant in (*ALWAYS, patches_say_all):
+            for invariant in (*ALWAYS, patches_are_complete):
                 self._hold(invariant, self.history)
             self._hold(signed_off, self.stage)
             self._hold(hands_not_full, self.stage)

@@ -72,7 +72,7 @@ class Scene:
     def state(self) -> list[FollowerRecord]:
         return list(read_follower_state(self.bus, TOPICS).values())
 
-    def told(self, table: WrittenTable) -> list[int]:
+    def ids_of(self, table: WrittenTable) -> list[int]:
         return [item["after"]["id"] for item in self.topics[table.id].told]
 
     def poll(self) -> None:
@@ -134,7 +134,7 @@ def test_an_unforeseen_error_quarantines_one_table_and_is_retried(
     module, name = stage
     with mock.patch.object(module, name, failing(module, name)):
         scene.poll()
-        assert scene.told(scene.good) == [1]
+        assert scene.ids_of(scene.good) == [1]
         [result] = scene.state()
         assert (result.service, result.name, result.error_class) == ("cdc-publisher", "bad", "Odd")
         assert result.reason.startswith("Odd: of an odd kind")
@@ -146,7 +146,7 @@ def test_an_unforeseen_error_quarantines_one_table_and_is_retried(
     scene.clock.boot += PAUSE_MIN_S + 1
     scene.poll()
     assert scene.state() == []
-    assert scene.told(scene.bad) == [1]
+    assert scene.ids_of(scene.bad) == [1]
 
 
 def test_one_that_fails_while_it_is_published_goes_on_where_it_was(scene: Scene) -> None:
@@ -155,12 +155,12 @@ def test_one_that_fails_while_it_is_published_goes_on_where_it_was(scene: Scene)
     for table in (scene.bad, scene.good):
         table.append(rows(2))
         scene.follower.notice(table.notification())
-    assert scene.told(scene.good) == [1, 2]
+    assert scene.ids_of(scene.good) == [1, 2]
     assert [item.name for item in scene.state()] == ["bad"]
     scene.topics[scene.bad.id].fails = False
     scene.clock.boot += PAUSE_MIN_S + 1
     scene.follower.poll()
-    assert scene.told(scene.bad) == [1, 2]
+    assert scene.ids_of(scene.bad) == [1, 2]
     assert scene.state() == []
 
 
@@ -179,7 +179,7 @@ def test_an_operator_has_it_retried_at_the_next_poll(scene: Scene) -> None:
     publish_follower_state(scene.bus, TOPICS, {key: None})
     scene.clock.boot += 31.0
     scene.follower.poll()
-    assert (scene.told(scene.bad), scene.state()) == ([1, 2], [])
+    assert (scene.ids_of(scene.bad), scene.state()) == ([1, 2], [])
 
 
 def test_a_restart_withdraws_what_the_process_before_reported(scene: Scene) -> None:

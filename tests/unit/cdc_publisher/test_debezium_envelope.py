@@ -24,20 +24,20 @@ def batch(op: Op, start: int = 0, *, ends: bool = False, keyed: bool = True) -> 
     return Batch(op, start, before, after, ends)
 
 
-def told(one: ChangeRecord) -> dict[str, Any]:
+def decoded(one: ChangeRecord) -> dict[str, Any]:
     assert one.value is not None
     body: dict[str, Any] = json.loads(one.value)
     return body
 
 
 def test_an_insert_has_an_image_after_and_none_before() -> None:
-    first = told(records(ORIGIN, batch("c"), 99, "with")[0])
+    first = decoded(records(ORIGIN, batch("c"), 99, "with")[0])
     assert (first["op"], first["before"], first["after"]) == ("c", None, {"k": 1, "v": "a"})
     assert first["ts_ms"] == 99
 
 
 def test_an_update_has_both_images() -> None:
-    first = told(records(ORIGIN, batch("u"), 99, "with")[0])
+    first = decoded(records(ORIGIN, batch("u"), 99, "with")[0])
     assert first["before"] == first["after"] == {"k": 1, "v": "a"}
 
 
@@ -65,7 +65,7 @@ def test_without_keys_there_are_no_tombstones() -> None:
 
 
 def test_the_source_names_table_and_version() -> None:
-    source = told(records(ORIGIN, batch("c", 40), 99, "with")[1])["source"]
+    source = decoded(records(ORIGIN, batch("c", 40), 99, "with")[1])["source"]
     assert source["connector"] == source["name"] == "tidegate"
     assert (source["db"], source["schema"], source["table"]) == ("lake", "air", "flights")
     assert (source["ts_ms"], source["txId"]) == (1_500, 7)
@@ -76,25 +76,27 @@ def test_the_source_names_table_and_version() -> None:
 
 def test_a_plain_name_is_the_table_alone() -> None:
     origin = SourceBlock(TABLE, "flights", "tidegate", 7, 0)
-    source = told(records(origin, batch("c"), 99, "with")[0])["source"]
+    source = decoded(records(origin, batch("c"), 99, "with")[0])["source"]
     assert (source["db"], source["schema"], source["table"]) == ("", "", "flights")
 
 
 def test_the_transaction_numbers_the_changes_of_a_version_from_one() -> None:
-    blocks = [told(record)["transaction"] for record in records(ORIGIN, batch("c", 40), 99, "with")]
+    blocks = [
+        decoded(record)["transaction"] for record in records(ORIGIN, batch("c", 40), 99, "with")
+    ]
     assert {block["id"] for block in blocks} == {f"{TABLE}:7"}
     assert [block["total_order"] for block in blocks] == [41, 42, 43]
 
 
 def test_the_rows_of_a_snapshot_mark_its_beginning_and_end() -> None:
     sent = records(ORIGIN, batch("r", ends=True), 99, "with")
-    assert [told(item)["source"]["snapshot"] for item in sent] == ["first", "true", "last"]
-    assert told(sent[0])["transaction"] is None
+    assert [decoded(item)["source"]["snapshot"] for item in sent] == ["first", "true", "last"]
+    assert decoded(sent[0])["transaction"] is None
 
 
 def test_a_chunk_in_the_middle_of_a_snapshot_neither_begins_nor_ends_it() -> None:
     sent = records(ORIGIN, batch("r", 20), 99, "with")
-    assert {told(item)["source"]["snapshot"] for item in sent} == {"true"}
+    assert {decoded(item)["source"]["snapshot"] for item in sent} == {"true"}
 
 
 def test_only_the_last_slice_ends_a_snapshot() -> None:
@@ -104,7 +106,7 @@ def test_only_the_last_slice_ends_a_snapshot() -> None:
 
 def test_a_slice_keeps_the_indices_of_its_changes() -> None:
     sent = records(ORIGIN, batch("c").slice(1, 2), 99, "with")
-    assert [json.loads(told(item)["source"]["sequence"])[1] for item in sent] == ["1", "2"]
+    assert [json.loads(decoded(item)["source"]["sequence"])[1] for item in sent] == ["1", "2"]
 
 
 def test_an_event_id_is_the_same_at_every_reading_and_differs_from_all_others() -> None:

@@ -173,7 +173,7 @@ class WrittenTable:
         """Publish the table's registration."""
         _send(producer, topics.table_state, self.id, codec.encode(self.record()))
 
-    def ring(self, producer: Producer, topics: Topics) -> None:
+    def notify(self, producer: Producer, topics: Topics) -> None:
         """Publish the notification for the newest version."""
         _send(producer, topics.commits, self.id, codec.encode(self.notification()))
 

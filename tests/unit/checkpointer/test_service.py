@@ -19,8 +19,8 @@ from tests.checkpoints import put_classic
 from tests.fakes.memory_store import MemoryBus, MemoryStore
 from tests.support.delta_logs import (
     append_until,
-    ask_for_v2_checkpoints,
     delete_commits,
+    enable_v2_checkpoints,
     hint_of,
     log_folder,
     log_names,
@@ -194,7 +194,7 @@ def test_a_torn_checkpoint_that_the_hint_names_is_written_again(
 def test_two_instances_leave_one_checkpoint_of_a_version(
     table: WrittenTable, bus: MemoryBus
 ) -> None:
-    ask_for_v2_checkpoints(table)
+    enable_v2_checkpoints(table)
     first, second = checkpointer(bus), checkpointer(bus)
     first.notice(table.notification())
     second.notice(table.notification())
@@ -207,7 +207,7 @@ def test_two_instances_leave_one_checkpoint_of_a_version(
 
 
 def test_a_table_with_v2_checkpoints_gets_them(table: WrittenTable, bus: MemoryBus) -> None:
-    ask_for_v2_checkpoints(table)
+    enable_v2_checkpoints(table)
     append_until(table, 9)
     table.drop(next(iter(table.files)))
     before = summary(table)
@@ -552,7 +552,7 @@ def test_a_checkpoint_of_which_a_sidecar_went_is_followed_by_a_whole_one(
     table: WrittenTable, bus: MemoryBus
 ) -> None:
     service, log = checkpointer(bus), log_folder(table)
-    ask_for_v2_checkpoints(table)
+    enable_v2_checkpoints(table)
     append_until(table, 10)
     service.poll()
     for path in (log / "_sidecars").iterdir():
@@ -568,7 +568,7 @@ def test_a_checkpoint_of_which_a_sidecar_went_is_followed_by_a_whole_one(
 def test_two_instances_that_take_turns_never_name_a_sidecar_that_is_cleaned_up(
     table: WrittenTable, bus: MemoryBus
 ) -> None:
-    ask_for_v2_checkpoints(table)
+    enable_v2_checkpoints(table)
     instances, store = [checkpointer(bus), checkpointer(bus)], LocalStore(table.root)
     for due in range(10, 80, 10):
         append_until(table, due)

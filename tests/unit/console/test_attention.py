@@ -132,16 +132,16 @@ def test_a_table_that_a_follower_quarantined_is_one_problem_not_two() -> None:
     assert found(replace(overview, aside={})) == [("problem", "t")]
 
 
-def letter(age_ms: int) -> DeadLetter:
+def dead_letter(age_ms: int) -> DeadLetter:
     return DeadLetter(
         5, NOW_MS - age_ms, "malformed", "no JSON", "tidegate.proposals/0@9", None, None, 3
     )
 
 
 def test_dead_letters_of_the_last_day_are_worth_a_note() -> None:
-    old = replace(well(), letters=DeadLetters(9, (letter(DAY_MS),)))
+    old = replace(well(), letters=DeadLetters(9, (dead_letter(DAY_MS),)))
     assert attention(old) == []
-    new = replace(well(), letters=DeadLetters(9, (letter(5), letter(DAY_MS))))
+    new = replace(well(), letters=DeadLetters(9, (dead_letter(5), dead_letter(DAY_MS))))
     [result] = attention(new)
     assert result.what == "1 in the last day; the newest, of tidegate.proposals/0@9: no JSON"
 

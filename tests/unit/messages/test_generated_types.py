@@ -79,7 +79,7 @@ class Generator:
         return _SIMPLE.get(str(kind), "Any")
 
 
-def judged(folder: Path, source: str) -> str:
+def mypy_errors(folder: Path, source: str) -> str:
     """Return what mypy says of a module."""
     path = folder / "generated.py"
     path.write_text(source, encoding="utf-8")
@@ -100,7 +100,7 @@ def typed(kind: type[Message], *bodies: Mapping[str, Any]) -> str:
 
 @pytest.mark.parametrize("kind", FORMATS, ids=lambda kind: kind.__name__)
 def test_examples_have_the_types_that_are_generated(kind: type[Message], tmp_path: Path) -> None:
-    result = judged(tmp_path, typed(kind, *examples_of(kind).values()))
+    result = mypy_errors(tmp_path, typed(kind, *examples_of(kind).values()))
     assert result == "Success: no issues found in 1 source file\n"
 
 
@@ -114,7 +114,7 @@ def test_a_type_checker_finds_an_invalid_proposal_by_the_generated_types(tmp_pat
         {**good, "actions": [{"add": named}]},
         {**good, "reads": {"predicates": [{"op": "like", "column": "a"}]}},
     ]
-    result = judged(tmp_path, typed(Proposal, *wrong))
+    result = mypy_errors(tmp_path, typed(Proposal, *wrong))
     lines = {line.split(":")[1] for line in result.splitlines() if ": error:" in line}
     source = (tmp_path / "generated.py").read_text(encoding="utf-8").splitlines()
     starts = [place for place, line in enumerate(source, 1) if line.startswith("example_")]

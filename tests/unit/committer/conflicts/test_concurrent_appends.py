@@ -128,21 +128,21 @@ def test_versions_long_after_the_read_one_are_checked_by_partitions_alone(
     assert rule(gate, delete(is_("=", 5), read_version=2)) == "committed"
 
 
-@pytest.mark.usefixtures("no_looks")
+@pytest.mark.usefixtures("no_audit")
 def test_statistics_are_read_once_and_our_own_never_again() -> None:
     store = _Counting(ROOT)
     gate = Gate(stores={ROOT: store})
     gate.ask(create(), proposal(*(add(f"old{at}") for at in range(9))))
     gate.ask(proposal(add("new", **between(6, 9)), read_version=1))
 
-    def asked(at: int, version: int) -> str:
+    def rule_at(at: int, version: int) -> str:
         reads = ReadSet(files=(f"old{at}",), predicates=(is_("=", 5),))
         return rule(gate, proposal(remove(f"old{at}"), read_version=version, reads=reads))
 
-    assert asked(0, 1) == "committed"
+    assert rule_at(0, 1) == "committed"
     gate.ask(proposal(add("newer", **between(6, 9)), read_version=1))
     store.reads.clear()
-    assert [asked(at, 1) for at in range(1, 5)] == ["committed"] * 4
+    assert [rule_at(at, 1) for at in range(1, 5)] == ["committed"] * 4
     assert store.reads == []
     version = len(gate.entries())
     path = in_log(commit_name(version))
@@ -151,7 +151,7 @@ def test_statistics_are_read_once_and_our_own_never_again() -> None:
     gate.clock.boot += 10
     gate.settle()
     store.reads.clear()
-    assert [asked(at, version - 1) for at in range(5, 8)] == ["committed"] * 3
+    assert [rule_at(at, version - 1) for at in range(5, 8)] == ["committed"] * 3
     assert store.reads.count(path) == 1
 
 
@@ -260,15 +260,15 @@ def test_partitions_of_a_conflict_check_are_bounded(
     listed: dict[str, Any] = {"op": "or", "args": one_of}
     gone = {"reads": ReadSet(files=("p=9/old",), predicates=(listed,))}
 
-    def asked(read_version: int) -> str:
+    def rule_at(read_version: int) -> str:
         return rule(gate, proposal(remove("p=9/old"), read_version=read_version, **gone))
 
     gate.ask(proposal(add("p=7/a"), add("p=8/b"), read_version=1))
-    assert asked(1) == "committed", "statistics have ruled them out"
+    assert rule_at(1) == "committed", "statistics have ruled them out"
     monkeypatch.setattr(concurrent_appends, "LOOKS_MAX", 1)
     gate.ask(proposal(add("p=9/old"), add("p=7/c"), add("p=7/d"), read_version=3))
     gate.ask(proposal(add("p=7/e"), add("p=7/f"), read_version=4))
-    assert asked(4) == "committed", "two files of one partition are asked about once"
+    assert rule_at(4) == "committed", "two files of one partition are asked about once"
     gate.ask(proposal(add("p=9/old"), read_version=6))
     gate.ask(proposal(add("p=7/g"), add("p=8/h"), read_version=7))
-    assert asked(7) == "concurrent_append"
+    assert rule_at(7) == "concurrent_append"

@@ -207,26 +207,26 @@ def test_partition_values_of_mapped_columns_have_physical_names() -> None:
 def test_a_new_definition_is_checked_whole() -> None:
     """Each of these was once accepted, and delta-rs could not open the table."""
 
-    def told(*rows: Row) -> str:
+    def rule_for(*rows: Row) -> str:
         [outcome] = Gate().ask(creating(*rows))
         return rule_of(outcome)
 
     both = {"readerFeatures": ["columnMapping"], "writerFeatures": ["columnMapping"]}
     plain = metadata(**{"columnMapping.mode": "name", "columnMapping.maxColumnId": "2"})
     right = mapped(plain, "col-1", "col-2")
-    assert told(protocol(3, 7, **both), right) == "committed"
-    assert told(protocol(3, 7, **both), plain) == "bad_metadata"
+    assert rule_for(protocol(3, 7, **both), right) == "committed"
+    assert rule_for(protocol(3, 7, **both), plain) == "bad_metadata"
     twice = mapped(plain, "col-1", "col-2")
     text = twice["metaData"]["schemaString"]
     twice["metaData"]["schemaString"] = text.replace('Mapping.id": 2', 'Mapping.id": 1')
-    assert told(protocol(3, 7, **both), twice) == "bad_metadata"
+    assert rule_for(protocol(3, 7, **both), twice) == "bad_metadata"
     spelt = {"metaData": {**metadata()["metaData"]}}
     spelt["metaData"]["schemaString"] = spelt["metaData"]["schemaString"].replace(
         ', "nullable": true', ""
     )
-    assert told(protocol(), spelt) == "bad_metadata"
+    assert rule_for(protocol(), spelt) == "bad_metadata"
     reading = {"readerFeatures": ["v2Checkpoint"], "writerFeatures": []}
-    assert told(protocol(3, 7, **reading), metadata()) == "bad_protocol"
+    assert rule_for(protocol(3, 7, **reading), metadata()) == "bad_protocol"
 
 
 def test_a_change_of_a_definition_is_checked_against_the_one_before() -> None:

@@ -52,7 +52,7 @@ def lives(gate: Gate, steps: int = 12) -> bool:
     return True
 
 
-def deaths_until_all_is_told(gate: Gate) -> int:
+def deaths_until_all_are_answered(gate: Gate) -> int:
     deaths = 0
     while not lives(gate):
         deaths += 1
@@ -74,7 +74,7 @@ def test_a_record_that_kills_is_refused_in_the_log_after_three_deaths(
     poison, others = proposal(add("p")), [proposal(add(f"f{number}")) for number in range(6)]
     deadly[str(poison.proposal_id)] = "after_read"
     gate.send(*others[:3], poison, *others[3:])
-    assert deaths_until_all_is_told(gate) == 3
+    assert deaths_until_all_are_answered(gate) == 3
     assert answers(gate, poison) == {("rejected", "poison")}
     assert all(answers(gate, other) == {("committed", None)} for other in others)
     refused = [
@@ -106,7 +106,7 @@ def test_a_creation_that_kills_is_denied_for_what_it_did(deadly: dict[str, str])
     gate, poison = Gate(), create()
     deadly[str(poison.proposal_id)] = "after_read"
     gate.send(poison)
-    assert deaths_until_all_is_told(gate) == 3
+    assert deaths_until_all_are_answered(gate) == 3
     assert answers(gate, poison) == {("denied", "poison")}
     assert not gate.tables()
 
@@ -115,12 +115,12 @@ def test_the_same_bytes_sent_again_kill_nobody_any_more(gate: Gate, deadly: dict
     poison = proposal(add("p"))
     deadly[str(poison.proposal_id)] = "after_read"
     gate.send(poison, poison)
-    assert deaths_until_all_is_told(gate) == 3
+    assert deaths_until_all_are_answered(gate) == 3
     gate.send(poison)
     gate.loop.finish()
     gate.loop.leave()
     gate.restart()
-    assert deaths_until_all_is_told(gate) == 0
+    assert deaths_until_all_are_answered(gate) == 0
     assert answers(gate, poison) == {("rejected", "poison")}
     assert gate.bus.committed("tidegate.committer") == {AT: 4}
 
@@ -129,7 +129,7 @@ def test_a_second_poison_has_three_deaths_of_its_own(gate: Gate, deadly: dict[st
     first, second = proposal(add("p")), proposal(add("q"))
     deadly |= {str(outcome.proposal_id): "after_read" for outcome in (first, second)}
     gate.send(first, second, proposal(add("a")))
-    assert deaths_until_all_is_told(gate) == 6
+    assert deaths_until_all_are_answered(gate) == 6
     assert answers(gate, first) == answers(gate, second) == {("rejected", "poison")}
 
 
@@ -148,7 +148,7 @@ def test_a_record_whose_refusal_kills_too_becomes_a_dead_letter(
         for name, unpatched in _readers().items()
     }
     with read["partition_worker.read_record"], read["poison_records.read_identity"]:
-        assert deaths_until_all_is_told(gate) == 6
+        assert deaths_until_all_are_answered(gate) == 6
     assert answers(gate, poison) == {("denied", "poison")}
     assert answers(gate, later) == {("committed", None)}
     [letter] = gate.records(gate.topics.dead_letters)

@@ -47,7 +47,7 @@ def ask(gate: Gate, partition: int, *proposals: Proposal) -> list[Outcome]:
     return outcomes(gate, partition)[before:]
 
 
-def tell(gate: Gate, record: TableRecord) -> None:
+def publish_record(gate: Gate, record: TableRecord) -> None:
     at = TopicPartition(gate.topics.table_state, record.topic_partition)
     gate.bus.append(at, str(record.table).encode(), encode(record), headers(record))
 
@@ -130,7 +130,7 @@ def test_of_two_registrations_the_same_one_counts_for_everybody() -> None:
     for order in ((HOME, AWAY), (AWAY, HOME)):
         gate = gate_of(stores={ROOT: table_in_memory(creation())})
         for number in order:
-            tell(gate, registered(gate, number))
+            publish_record(gate, registered(gate, number))
         gate.settle()
         assert homes(gate) == [HOME]
         assert read_registry(gate.bus, gate.topics)[TABLE].topic_partition == HOME
@@ -138,10 +138,10 @@ def test_of_two_registrations_the_same_one_counts_for_everybody() -> None:
 
 def test_who_learns_that_a_table_has_another_home_closes_it_and_writes_nothing_more() -> None:
     gate = gate_of(stores={ROOT: table_in_memory(creation())})
-    tell(gate, registered(gate, AWAY))
+    publish_record(gate, registered(gate, AWAY))
     gate.settle()
     assert homes(gate) == [AWAY]
-    tell(gate, registered(gate, HOME))
+    publish_record(gate, registered(gate, HOME))
     gate.clock.boot += 2 * STALE_S
     before = len(gate.bus.logs[TopicPartition(gate.topics.table_state, AWAY)])
     send(gate, AWAY, create(table=UUID(int=99), table_root="memory://elsewhere/x"))
@@ -155,9 +155,9 @@ def test_who_learns_that_a_table_has_another_home_closes_it_and_writes_nothing_m
 @pytest.mark.parametrize("kind", ["halt", "drop"])
 def test_an_operator_is_not_answered_by_who_has_lost_the_table(kind: str) -> None:
     gate = gate_of(stores={ROOT: table_in_memory(creation())})
-    tell(gate, registered(gate, AWAY))
+    publish_record(gate, registered(gate, AWAY))
     gate.settle()
-    tell(gate, registered(gate, HOME))
+    publish_record(gate, registered(gate, HOME))
     gate.clock.boot += 2 * STALE_S
     result: dict[str, Any] = {"reason": "why"} if kind == "halt" else {}
     asked = proposal(kind=kind, table_root=ROOT, **result)
@@ -170,12 +170,12 @@ def test_an_operator_is_not_answered_by_who_has_lost_the_table(kind: str) -> Non
 
 def test_proposals_at_a_table_that_closes_are_answered_with_its_home() -> None:
     gate = gate_of(stores={ROOT: table_in_memory(creation())})
-    tell(gate, registered(gate, AWAY))
+    publish_record(gate, registered(gate, AWAY))
     gate.settle()
     [worker] = [worker for at, worker in gate.loop.workers.items() if at.partition == AWAY]
     with mock.patch.object(worker, "_attend", return_value=False):
         assert ask(gate, AWAY, proposal(add("a"))) == []
-    tell(gate, registered(gate, HOME))
+    publish_record(gate, registered(gate, HOME))
     worker.tables.open()
     gate.settle()
     assert [denial(outcome) for outcome in outcomes(gate, AWAY)] == [("other_partition", HOME)]
@@ -184,9 +184,9 @@ def test_proposals_at_a_table_that_closes_are_answered_with_its_home() -> None:
 
 def test_a_table_dropped_on_any_topic_partition_is_dropped() -> None:
     gate = gate_of(stores={ROOT: table_in_memory(creation())})
-    tell(gate, registered(gate, HOME))
+    publish_record(gate, registered(gate, HOME))
     gate.settle()
-    tell(gate, registered(gate, AWAY, status="dropped"))
+    publish_record(gate, registered(gate, AWAY, status="dropped"))
     gate.clock.boot += 2 * STALE_S
     [result, behind] = ask(gate, HOME, create(table=UUID(int=98)), proposal(add("a")))
     assert result.rejection is not None
@@ -208,7 +208,7 @@ def test_of_two_who_count_the_topic_partitions_differently_one_at_most_registers
         def both(self: Registrar, table_committer: Any) -> Any:
             if self.tables.topic_partition.partition == HOME:
                 # The other one claims the table at the same time.
-                tell(gate, registered(gate, AWAY, status="staged"))
+                publish_record(gate, registered(gate, AWAY, status="staged"))
             return real(self, table_committer)
 
         claim.side_effect = both
@@ -226,7 +226,7 @@ def test_who_finds_the_table_registered_elsewhere_after_creating_it_leaves_it() 
     with mock.patch.object(Registrar, "_claim", autospec=True) as claim:
 
         def late(self: Registrar, table_committer: Any) -> Any:
-            tell(gate, registered(gate, AWAY))
+            publish_record(gate, registered(gate, AWAY))
             return real(self, table_committer)
 
         claim.side_effect = late

@@ -352,7 +352,7 @@ def test_a_table_that_is_long_in_coming_leaves_its_name_to_who_got_it_meanwhile(
     assert names == {there: "sales", TABLE: f"sales-{TABLE.hex[-8:]}"}
 
 
-def asking_while_another_committer_registers(root: str, name: str) -> Gate:
+def gate_while_another_registers(root: str, name: str) -> Gate:
     held = Held({ROOT})
     gate = Gate(stores={ROOT: table_in_memory(creation())}, loads=held)
     gate.ask(register())
@@ -364,14 +364,14 @@ def asking_while_another_committer_registers(root: str, name: str) -> Gate:
 
 
 def test_a_root_that_another_committer_registers_while_its_log_is_read_is_registered_once() -> None:
-    gate = asking_while_another_committer_registers(ROOT, "other")
+    gate = gate_while_another_registers(ROOT, "other")
     [outcome] = gate.outcomes()
     assert (outcome.table, outcome.repeat) == (UUID(int=99), True)
     assert list(gate.tables()) == [UUID(int=99)]
 
 
 def test_a_name_that_another_committer_gives_while_a_log_is_read_is_given_once() -> None:
-    gate = asking_while_another_committer_registers("memory://tables/other", "t")
+    gate = gate_while_another_registers("memory://tables/other", "t")
     assert [outcome.status for outcome in gate.outcomes()] == ["committed"]
     assert sorted(table.name for table in gate.tables().values()) == ["t", f"t-{TABLE.hex[-8:]}"]
 

@@ -38,7 +38,7 @@ def verified(*rows: Row, **fields: Any) -> Proposal:
     return proposal(*rows, verify_files=True, **fields)
 
 
-def asking(flag: str) -> list[Row]:
+def with_property(flag: str) -> list[Row]:
     """Return the definition of a table with the property."""
     defined = metadata()
     defined["metaData"]["configuration"] = {"tidegate.verifyFiles": flag}
@@ -79,7 +79,7 @@ def test_nothing_is_checked_unless_requested(gate: Gate) -> None:
 
 
 def test_a_table_may_require_the_check_for_all_its_proposals(new_gate: Gate) -> None:
-    opened = asking("true")
+    opened = with_property("true")
     outcomes = new_gate.ask(
         creating(*opened, add("gone", size=1)),
         creating(*opened),
@@ -95,7 +95,7 @@ def test_a_table_may_require_the_check_for_all_its_proposals(new_gate: Gate) -> 
 
 
 def test_the_property_is_true_or_false(new_gate: Gate) -> None:
-    [outcome] = new_gate.ask(creating(*asking("yes")))
+    [outcome] = new_gate.ask(creating(*with_property("yes")))
     assert rejection_of(outcome).rule == "bad_metadata"
     assert "tidegate.verifyFiles is 'yes'" in rejection_of(outcome).reason
 

@@ -59,10 +59,10 @@ def answer(rows: list[Row], *ready: Row) -> str:
     ],
 )
 def test_where_rows_are_tracked_a_new_file_brings_both_its_numbers(
-    told: dict[str, int], verdict: str
+    rule_for: dict[str, int], verdict: str
 ) -> None:
     rows = [TRACKING, metadata(enableRowTracking="true", **MATERIALISED)]
-    assert answer(rows, add("a", **told), marked(99)) == verdict
+    assert answer(rows, add("a", **rule_for), marked(99)) == verdict
 
 
 @pytest.mark.parametrize(
@@ -104,10 +104,10 @@ def test_a_mark_is_never_taken_back() -> None:
     ],
 )
 def test_enabling_in_commit_timestamps_records_since_when(
-    told: tuple[int, ...], verdict: str
+    rule_for: tuple[int, ...], verdict: str
 ) -> None:
     names = ("inCommitTimestampEnablementVersion", "inCommitTimestampEnablementTimestamp")
-    since = dict(zip(names, map(str, told), strict=False))
+    since = dict(zip(names, map(str, rule_for), strict=False))
     timed = protocol(1, 7, writerFeatures=["inCommitTimestamp", "appendOnly", "invariants"])
     gate = Gate()
     gate.ask(builders.create())
@@ -126,18 +126,18 @@ def test_rows_leave_no_table_that_only_takes_appends() -> None:
 
 
 def test_an_entry_without_commit_info_is_allowed_without_in_commit_timestamps() -> None:
-    def said(rows: list[Row], *ready: Row) -> str:
+    def rule_after(rows: list[Row], *ready: Row) -> str:
         gate = Gate()
         gate.ask(creating(*rows))
         outcome = gate.ask(verbatim(gate, 1, *ready))[-1]
         return rule_of(outcome)
 
     rows = [protocol(), metadata()]
-    assert said(rows, add("a")) == "committed"
-    assert said(rows, metadata(**{"logRetentionDuration": "interval 9 days"})) == "committed"
+    assert rule_after(rows, add("a")) == "committed"
+    assert rule_after(rows, metadata(**{"logRetentionDuration": "interval 9 days"})) == "committed"
     features = ["inCommitTimestamp", "appendOnly", "invariants"]
     timed = [protocol(1, 7, writerFeatures=features), metadata(enableInCommitTimestamps="true")]
-    assert said(timed, add("a")) == "no_timestamp"
+    assert rule_after(timed, add("a")) == "no_timestamp"
 
 
 def test_the_work_that_is_named_is_the_one_of_the_bytes() -> None:
@@ -191,7 +191,7 @@ def test_a_feature_is_dropped_on_request_and_where_no_trace_of_it_is_left() -> N
     off = metadata()
     dropping = info("DROP FEATURE", txnId="w")
 
-    def told(*ready: Row, marked: bool = False) -> str:
+    def rule_for(*ready: Row, marked: bool = False) -> str:
         gate = Gate()
         start = [*rows[:2], add("old", deletionVector=VECTOR) if marked else rows[2]]
         gate.stores[builders.ROOT] = builders.table_in_memory([info("CREATE TABLE"), *start])
@@ -199,18 +199,18 @@ def test_a_feature_is_dropped_on_request_and_where_no_trace_of_it_is_left() -> N
         outcome = gate.ask(verbatim(gate, 1, *ready))[-1]
         return rule_of(outcome)
 
-    assert told(dropping, without, off) == "committed"
-    assert told(info("SET TBLPROPERTIES", txnId="w"), without, off) == "bad_protocol"
-    assert told(dropping, without) == "bad_protocol"
-    assert told(dropping, without, off, marked=True) == "feature_in_use"
+    assert rule_for(dropping, without, off) == "committed"
+    assert rule_for(info("SET TBLPROPERTIES", txnId="w"), without, off) == "bad_protocol"
+    assert rule_for(dropping, without) == "bad_protocol"
+    assert rule_for(dropping, without, off, marked=True) == "feature_in_use"
     rows[0] = protocol(
         *(3, 7),
         readerFeatures=["deletionVectors"],
         writerFeatures=["deletionVectors", "appendOnly"],
     )
     kept = protocol(1, 7, writerFeatures=["checkpointProtection", "appendOnly"])
-    assert told(dropping, kept, off) == "committed", "whatever else the table has"
-    assert told(dropping, without, off) == "bad_protocol", "two features at once"
+    assert rule_for(dropping, kept, off) == "committed", "whatever else the table has"
+    assert rule_for(dropping, without, off) == "bad_protocol", "two features at once"
 
 
 def test_files_of_vectors_may_be_removed_for_vacuums_sake() -> None:

@@ -42,14 +42,14 @@ def file(path: str, size: int | None, **more: Any) -> dict[str, Any]:
     return {name: value for name, value in body.items() if value is not None}
 
 
-def told(of_snapshot: Snapshot) -> dict[str, Any]:
+def encoded(of_snapshot: Snapshot) -> dict[str, Any]:
     result = json.loads(encode(of(of_snapshot, "id")))
     assert isinstance(result, dict)
     return result
 
 
 def test_the_file_holds_what_the_protocol_requires() -> None:
-    result = told(snapshot())
+    result = encoded(snapshot())
     assert result["numFiles"] == 2
     assert result["tableSizeBytes"] == 10
     assert result["numMetadata"] == result["numProtocol"] == 1
@@ -62,19 +62,19 @@ def test_the_file_holds_what_the_protocol_requires() -> None:
 
 def test_the_timestamp_is_there_if_and_only_if_the_table_has_them() -> None:
     enabled = {"delta.enableInCommitTimestamps": "true"}
-    assert told(snapshot(enabled, in_commit_timestamp=7))["inCommitTimestampOpt"] == 7
-    assert "inCommitTimestampOpt" not in told(snapshot(in_commit_timestamp=7))
+    assert encoded(snapshot(enabled, in_commit_timestamp=7))["inCommitTimestampOpt"] == 7
+    assert "inCommitTimestampOpt" not in encoded(snapshot(in_commit_timestamp=7))
 
 
 def test_long_lists_are_left_out_and_mean_unknown() -> None:
     txns = {str(at): Txn(app_id=str(at), version=at) for at in range(101)}
     domains = {str(at): DomainMetadata(domain=str(at), configuration="") for at in range(11)}
-    result = told(snapshot(app_transactions=txns, domains=domains))
+    result = encoded(snapshot(app_transactions=txns, domains=domains))
     assert "setTransactions" not in result
     assert "domainMetadata" not in result
     assert decode(json.dumps(result).encode()).app_transactions is None
     kept = {"delta.setTransactionRetentionDuration": "interval 1 day"}
-    assert "setTransactions" not in told(snapshot(kept))
+    assert "setTransactions" not in encoded(snapshot(kept))
 
 
 def test_a_commit_without_complete_sizes_gives_no_totals() -> None:
@@ -114,8 +114,8 @@ VECTORS = Protocol(
 
 
 def test_deletions_are_stated_of_tables_that_may_have_some() -> None:
-    assert "numDeletionVectorsOpt" not in told(snapshot())
-    result = told(replace(snapshot(), protocol=VECTORS))
+    assert "numDeletionVectorsOpt" not in encoded(snapshot())
+    result = encoded(replace(snapshot(), protocol=VECTORS))
     assert (result["numDeletedRecordsOpt"], result["numDeletionVectorsOpt"]) == (0, 0)
     assert result["deletedRecordCountsHistogramOpt"]["deletedRecordCounts"] == [2, *[0] * 9]
 

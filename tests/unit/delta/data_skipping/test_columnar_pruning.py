@@ -21,7 +21,7 @@ COLUMNS: StatsColumns = {
 COLUMNS_THERE: StatsColumns = {path: COLUMNS[path] for path in (("id",), ("day",))}
 
 
-def look(predicate: dict[str, Any], *stats: object) -> list[bool] | None:
+def kept_by(predicate: dict[str, Any], *stats: object) -> list[bool] | None:
     texts = [stat if isinstance(stat, str | None) else json.dumps(stat) for stat in stats]
     result = left_in(predicate, pa.table({"stats": pa.array(texts, pa.string())}), COLUMNS)
     return None if result is None else result.to_pylist()
@@ -44,27 +44,27 @@ def _however_few(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_files_out_of_reach_are_left_out_and_the_unknown_stay() -> None:
     stats = [span("id", 1, 5), span("id", 6, 9), None, {"numRecords": 1}]
 
-    assert look(is_("=", "id", 6), *stats) == [False, True, True, True]
-    assert look(is_("<", "id", 6), *stats) == [True, False, True, True]
-    assert look({"op": "not", "arg": is_("<=", "id", 5)}, *stats) == [False, True, True, True]
+    assert kept_by(is_("=", "id", 6), *stats) == [False, True, True, True]
+    assert kept_by(is_("<", "id", 6), *stats) == [True, False, True, True]
+    assert kept_by({"op": "not", "arg": is_("<=", "id", 5)}, *stats) == [False, True, True, True]
 
 
 def test_a_date_is_compared_as_a_date() -> None:
     stats = [span("day", "2024-01-01", "2024-01-31"), span("day", "2024-02-01", "2024-02-29")]
 
-    assert look(is_(">=", "day", "2024-02-01"), *stats) == [False, True]
+    assert kept_by(is_(">=", "day", "2024-02-01"), *stats) == [False, True]
 
 
 def test_a_maximum_that_may_be_cut_reaches_all_that_begins_with_it() -> None:
     stats = [span("name", "a", "x" * 32), span("name", "a", "b"), span("name", "a", "ab\ufffd")]
 
-    assert look(is_("=", "name", "x" * 40), *stats) == [True, False, True]
+    assert kept_by(is_("=", "name", "x" * 40), *stats) == [True, False, True]
 
 
 def test_one_unparseable_text_makes_the_result_unknown() -> None:
-    assert look(is_("=", "id", 6), span("id", 1, 5), span("id", "1", "5")) is None
-    assert look(is_("=", "id", 6), span("id", 1, 5), "") is None
-    assert look(is_("=", "id", 6), span("id", 1, 5), "{}{}", " ") is None
+    assert kept_by(is_("=", "id", 6), span("id", 1, 5), span("id", "1", "5")) is None
+    assert kept_by(is_("=", "id", 6), span("id", 1, 5), "") is None
+    assert kept_by(is_("=", "id", 6), span("id", 1, 5), "{}{}", " ") is None
 
 
 @pytest.mark.parametrize(
@@ -81,13 +81,13 @@ def test_one_unparseable_text_makes_the_result_unknown() -> None:
 def test_predicates_that_need_the_exact_evaluation_are_left_to_it(
     predicate: dict[str, Any],
 ) -> None:
-    assert look(predicate, span("id", 7, 9)) is None
+    assert kept_by(predicate, span("id", 7, 9)) is None
 
 
 def test_the_decidable_part_of_a_conjunction_is_evaluated() -> None:
     both = {"op": "and", "args": [is_("=", "id", 1), is_("=", "x", 1.0)]}
 
-    assert look(both, span("id", 7, 9), span("id", 1, 1)) == [False, True]
+    assert kept_by(both, span("id", 7, 9), span("id", 1, 1)) == [False, True]
 
 
 def test_typed_statistics_are_compared_as_they_are() -> None:
@@ -118,7 +118,7 @@ def test_a_file_of_nothing_but_nulls_is_left_out_whatever_its_bounds() -> None:
     some = {**span("id", 1, 9), "numRecords": 3, "nullCount": {"id": 2}}
     below_zero = {**span("id", 1, 9), "numRecords": -1, "nullCount": {"id": -1}}
 
-    assert look(is_("=", "id", 5), nulls, some, below_zero) == [False, True, True]
+    assert kept_by(is_("=", "id", 5), nulls, some, below_zero) == [False, True, True]
 
 
 def test_it_is_the_last_word_where_every_part_needs_no_thought() -> None:

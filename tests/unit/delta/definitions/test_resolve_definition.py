@@ -11,7 +11,7 @@ LEGACY = versions(1, 2)
 NTZ = {"type": "array", "elementType": "timestamp_ntz", "containsNull": True}
 
 
-def settled(before: Protocol, **text: str) -> Protocol:
+def resolved(before: Protocol, **text: str) -> Protocol:
     """Return the protocol of a table after a writer sets these properties."""
     made = resolve_definition(Definition(metadata(), before), metadata(**text))
     assert not made.flaws
@@ -142,12 +142,12 @@ def test_reader_features_are_writer_features_too() -> None:
 def test_a_table_that_exists_is_upgraded_as_far_as_it_must(
     before: Protocol, text: dict[str, str], after: Protocol
 ) -> None:
-    assert settled(before, **text) == after
+    assert resolved(before, **text) == after
 
 
 def test_an_upgrade_keeps_what_nobody_has_heard_of() -> None:
     before = listing("fromMars", readers=("fromMars",))
-    after = settled(before, **{"delta.enableDeletionVectors": "true"})
+    after = resolved(before, **{"delta.enableDeletionVectors": "true"})
     assert after.reader_features == ("deletionVectors", "fromMars")
 
 

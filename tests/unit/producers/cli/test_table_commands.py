@@ -333,7 +333,7 @@ class Odd(Exception):
     """An exception class that no handler names."""
 
 
-def set_aside(line: Line, service: str) -> None:
+def quarantine(line: Line, service: str) -> None:
     """Let a follower put the table `shop` into quarantine."""
     [record] = line.gate.tables().values()
     bus, topics, clock = line.gate.bus, line.gate.topics, line.gate.clock
@@ -346,7 +346,7 @@ def set_aside(line: Line, service: str) -> None:
 @pytest.mark.usefixtures("contained")
 def test_the_list_shows_which_follower_quarantined_a_table_and_why(line: Line) -> None:
     assert line.json(table_commands.app, "list")[0]["followers"] == []
-    set_aside(line, "checkpointer")
+    quarantine(line, "checkpointer")
     [result] = line.json(table_commands.app, "list")[0]["followers"]
     assert (result["service"], result["error_class"], result["attempts"]) == (
         "checkpointer",
@@ -362,7 +362,7 @@ def test_the_list_shows_which_follower_quarantined_a_table_and_why(line: Line) -
 def test_a_quarantined_table_is_retried_on_request(line: Line) -> None:
     assert "nobody has set it aside" in line.run(table_commands.app, "retry", "shop").stdout
     for service in ("checkpointer", "cdc-publisher"):
-        set_aside(line, service)
+        quarantine(line, service)
     tried = line.json(table_commands.app, "retry", "shop", "--service", "cdc-publisher")["tried"]
     assert tried == ["cdc-publisher"]
     result = line.json(table_commands.app, "list")[0]["followers"]

@@ -284,7 +284,7 @@ def of_changes(store: LogStore, **options: str) -> ChangeFeedSource:
     return ChangeFeedSource(store, for_stream_reading(asked))
 
 
-def told(one: ChangeFeedSource, files_max: int = 1) -> list[list[tuple[str, str, int]]]:
+def batches(one: ChangeFeedSource, files_max: int = 1) -> list[list[tuple[str, str, int]]]:
     """Return the changes of each batch: kind, path and version."""
     at, result = one.first(), list[list[tuple[str, str, int]]]()
     while (end := one.up_to(at, one.head(), files_max, None)) != at:
@@ -299,14 +299,14 @@ def test_a_stream_of_changes_reads_each_version_whole() -> None:
     store = table_in_memory(*FED)
     one, two = ("insert", "c", 1), ("insert", "d", 1)
     rest = [[("cdc", "_c/x", 2)], [("delete", "c", 4), ("insert", "f", 4)]]
-    assert told(of_changes(store, startingVersion="1")) == [[one, two], *rest]
+    assert batches(of_changes(store, startingVersion="1")) == [[one, two], *rest]
     whole = [[one, two, *rest[0], *rest[1]]]
-    assert told(of_changes(store, startingVersion="1"), 100) == whole
-    assert told(of_changes(store, startingVersion="latest")) == []
+    assert batches(of_changes(store, startingVersion="1"), 100) == whole
+    assert batches(of_changes(store, startingVersion="latest")) == []
 
 
 def test_a_stream_of_changes_begins_with_the_table_as_inserts() -> None:
-    result = told(of_changes(table_in_memory(*FED)), 2)
+    result = batches(of_changes(table_in_memory(*FED)), 2)
     assert result == [[("insert", "d", 4), ("insert", "e", 4)], [("insert", "f", 4)]]
 
 

@@ -95,7 +95,7 @@ def test_outcomes_of_others_and_of_other_bytes_are_passed_over() -> None:
 def test_an_outcome_from_before_the_proposal_was_sent_is_not_its_answer() -> None:
     client, gate = client_of(always)
     old = committed(proposal(), "1" * 64, 2)
-    gate.tell(0, old)
+    gate.publish_outcome(0, old)
     assert client.propose(proposal()).version == 4
 
 
@@ -163,7 +163,7 @@ def test_outcomes_that_begin_anew_while_one_is_awaited_are_read_from_where_they_
 
     client, gate = client_of(answers)
     for version in range(3):
-        gate.tell(0, committed(proposal(), "1" * 64, version))
+        gate.publish_outcome(0, committed(proposal(), "1" * 64, version))
     assert client.propose(proposal(), 60).version == 4
     assert len(gate.sent) == 2
 

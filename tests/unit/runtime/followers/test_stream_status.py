@@ -22,7 +22,7 @@ def position(version: int, *, complete: bool = True, **fields: Any) -> Position:
     return Position(table=TABLE, version=version, complete=complete, **fields)
 
 
-def set_aside(service: str = SERVICE) -> FollowerRecord:
+def quarantined(service: str = SERVICE) -> FollowerRecord:
     return FollowerRecord(
         service=service,
         table=TABLE,
@@ -60,12 +60,12 @@ def test_the_changes_of_an_unfinished_version_are_counted() -> None:
 @pytest.mark.parametrize("at", [position(7), None, MalformedRecord("no JSON")])
 def test_a_quarantined_table_has_stopped(at: Position | MalformedRecord | None) -> None:
     positions = {} if at is None else {TABLE: at}
-    [result] = statuses([registered()], positions, [set_aside()])
+    [result] = statuses([registered()], positions, [quarantined()])
     assert (result.state, result.reason) == ("stopped", "a key is missing")
 
 
 def test_what_another_follower_quarantined_goes_on() -> None:
-    [result] = statuses([registered()], {TABLE: position(7)}, [set_aside("checkpointer")])
+    [result] = statuses([registered()], {TABLE: position(7)}, [quarantined("checkpointer")])
     assert result == StreamStatus("t", "up to date", 7, 7)
 
 

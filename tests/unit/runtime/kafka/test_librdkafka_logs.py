@@ -19,7 +19,7 @@ class Times:
         return self.now_s
 
 
-def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
@@ -31,13 +31,13 @@ def test_one_of_a_kind_is_logged_and_the_next_counts_those_suppressed(
     for _ in range(5):
         library.log(logging.ERROR, "%s [%s] %s", *REFUSED)
     library.log(logging.WARNING, "%s [%s] %s", "ERROR", "client#1", "1/1 brokers are down")
-    assert len(said(caplog)) == 2
-    assert "Connection refused" in said(caplog)[0]
+    assert len(messages(caplog)) == 2
+    assert "Connection refused" in messages(caplog)[0]
     times.now_s += QUIET_S
     library.log(logging.ERROR, "%s [%s] %s", *REFUSED)
-    assert said(caplog)[2].endswith("held_back=4")
+    assert messages(caplog)[2].endswith("held_back=4")
     library.log(logging.ERROR, "%s [%s] %s", *REFUSED)
-    assert len(said(caplog)) == 3
+    assert len(messages(caplog)) == 3
 
 
 def test_nothing_of_the_librarys_is_more_than_a_warning(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,7 +7,7 @@ from confluent_kafka import Message
 from tidegate_runtime.kafka.librdkafka import records
 
 
-class Told:
+class FakeMessage:
     """A message whose headers the library may fail to decode."""
 
     def __init__(self, headers: Any) -> None:
@@ -47,7 +47,7 @@ class Told:
 
 
 def read(headers: Any) -> Any:
-    [record] = records([cast("Message", Told(headers))], "read")
+    [record] = records([cast("Message", FakeMessage(headers))], "read")
     assert (record.offset, record.value, record.timestamp_ms) == (7, b"{}", 9)
     return record.headers
 

@@ -86,7 +86,7 @@ def table() -> Table:
     return made
 
 
-def told(rows: pa.Table) -> list[tuple[Any, ...]]:
+def as_tuples(rows: pa.Table) -> list[tuple[Any, ...]]:
     columns = ["v", "_change_type", "_commit_version"]
     return [tuple(row.values()) for row in rows.select(columns).to_pylist()]
 
@@ -98,13 +98,13 @@ def refusal(table: Table, *versions: int) -> tuple[type[TidegateError], str]:
 
 
 def test_changes_come_from_change_files_else_from_data_files(table: Table) -> None:
-    assert told(read_changes(table.store, 0)) == [
+    assert as_tuples(read_changes(table.store, 0)) == [
         (1, "insert", 1),
         (2, "insert", 1),
         (1, "update_preimage", 2),
         (2, "delete", 3),
     ]
-    assert told(read_changes(table.store, 3, 3)) == [(2, "delete", 3)]
+    assert as_tuples(read_changes(table.store, 3, 3)) == [(2, "delete", 3)]
 
 
 def test_the_schema_is_the_tables_with_the_columns_of_the_change_feed(table: Table) -> None:
@@ -127,7 +127,7 @@ def test_a_commits_own_timestamp_goes_before_its_files(table: Table) -> None:
 
 
 def test_an_end_past_the_newest_version_is_the_newest(table: Table) -> None:
-    assert told(read_changes(table.store, 3, 99)) == [(2, "delete", 3)]
+    assert as_tuples(read_changes(table.store, 3, 99)) == [(2, "delete", 3)]
 
 
 def test_a_stream_of_changes_reads_a_file_when_its_batch_is_requested(table: Table) -> None:
@@ -161,7 +161,7 @@ def test_versions_that_recorded_no_changes_are_refused(table: Table) -> None:
     assert refusal(table, 3) == (InvalidRequest, "CdfNotEnabled")
     assert refusal(table, 4) == (InvalidRequest, "CdfNotEnabled")
     assert read_changes(table.store, 5).num_rows == 0
-    assert told(read_changes(table.store, 3, 3)) == [(2, "delete", 3)]
+    assert as_tuples(read_changes(table.store, 3, 3)) == [(2, "delete", 3)]
 
 
 def test_older_rows_are_read_in_the_newest_schema(table: Table) -> None:

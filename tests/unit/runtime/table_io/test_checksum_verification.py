@@ -38,7 +38,7 @@ def test_an_unreadable_checksum_file_verifies_nothing(content: bytes) -> None:
     assert checksum_contradiction(store, open_snapshot(store)) == ""
 
 
-class Asked(MemoryStore):
+class RecordingStore(MemoryStore):
     """A store that records reads and counts listings."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
@@ -73,7 +73,7 @@ def test_the_verdict_costs_one_request_where_there_is_a_file_and_none_where_not(
     state(stated)
     cost = []
     for store in (plain, stated):
-        asked = Asked(store.files)
+        asked = RecordingStore(store.files)
         open_snapshot(asked)
         cost.append((asked.listings, asked.read_files.count(checksum_name(1))))
     assert cost == [(1, 0), (1, 1)]
