@@ -9,6 +9,7 @@ import pytest
 
 from tests.builders import (
     ROOT,
+    TABLE,
     add,
     an_id,
     create,
@@ -583,3 +584,22 @@ def test_an_invalid_change_is_reported_before_anything_is_proposed(line: Line) -
         assert result.exit_code == 2
         assert "BadChange" in result.stderr
     assert len(line.gate.outcomes()) == before
+
+
+def test_a_table_that_was_made_anew_is_served_by_one_command(line: Line) -> None:
+    refused = line.run(table_commands.app, "reopen", "shop", "--made-anew")
+    assert refused.exit_code == 2
+    assert "it was not made anew" in " ".join(refused.stderr.split())
+    store = line.gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    store.files.clear()
+    again = {"metaData": {**metadata()["metaData"], "id": "another"}}
+    store.put(in_log(commit_name(0)), to_bytes([info(), protocol(), again]))
+    store.put(in_log(commit_name(1)), to_bytes([info(), add("there")]))
+    result = line.json(table_commands.app, "reopen", "shop", "--made-anew")
+    assert (result["status"], result["version"]) == ("committed", 1)
+    record = line.gate.tables()[TABLE]
+    assert (record.status, record.table_id, record.name) == ("open", "another", "shop")
+    [outcome] = line.gate.ask(proposal(add("late"), read_version=0))
+    assert outcome.rejection is not None
+    assert outcome.rejection.rule == "other_table"
