@@ -15,9 +15,7 @@ def metadata(*fields: dict[str, Any], **text: str) -> Metadata:
     """Return the metadata of a table with some columns and some properties."""
     columns = list(fields) or [a_field("a")]
     return Metadata(
-        id="t",
-        schema_string=json.dumps({"type": "struct", "fields": columns}),
-        configuration=text,
+        id="t", schema_string=json.dumps({"type": "struct", "fields": columns}), configuration=text
     )
 
 

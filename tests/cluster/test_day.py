@@ -173,11 +173,7 @@ def day(namespace: str, tmp_path_factory: pytest.TempPathFactory) -> Day:
     literals = [f"--from-literal={name}={value}" for name, value in KEYS.items()]
     kubectl("-n", namespace, "create", "secret", "generic", "store-keys", *literals)
     small = {"resources": {"requests": {"cpu": "20m", "memory": "128Mi"}}}
-    storage = {
-        "endpoint_url": f"http://{store}:9000",
-        "region": "us-east-1",
-        "path_style": "true",
-    }
+    storage = {"endpoint_url": f"http://{store}:9000", "region": "us-east-1", "path_style": "true"}
     values = {
         "image": {"registry": os.environ["IMAGES"], "tag": os.environ.get("TAG", "")},
         "environmentSecret": "store-keys",

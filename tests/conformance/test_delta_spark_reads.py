@@ -233,9 +233,7 @@ def test_changes_in_change_files_are_the_same(
     assert [row["_commit_version"] for row in ours].count(2) == 3
 
 
-def test_clustering_columns_are_listed_by_their_current_names(
-    foreign: dict[str, Any],
-) -> None:
+def test_clustering_columns_are_listed_by_their_current_names(foreign: dict[str, Any]) -> None:
     assert foreign["clustered"]["clustering"] == ["t", "k"]
 
 

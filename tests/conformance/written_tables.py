@@ -360,10 +360,7 @@ def reused_sidecars(deployment: Deployment) -> Written:
 def copied_row_groups(deployment: Deployment) -> Written:
     """A log that exists only in a classic checkpoint, whose row groups are mostly copies."""
     table = deployment.table("copied-row-groups")
-    properties = {
-        "delta.checkpointInterval": "5",
-        "delta.checkpoint.writeStatsAsStruct": "true",
-    }
+    properties = {"delta.checkpointInterval": "5", "delta.checkpoint.writeStatsAsStruct": "true"}
     with (
         mock.patch.multiple(checkpoint_writer, ROWS_MAX=4, COPIED_ROWS_MIN=3, WHOLE_ROWS_MAX=0),
         mock.patch.object(stored_checkpoint, "append_row_groups", wraps=append_row_groups) as copy,

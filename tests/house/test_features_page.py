@@ -1,14 +1,7 @@
 import ast
 import re
 
-from tests.features_page import (
-    OWN_PROPERTIES,
-    PAGE,
-    PEERS,
-    VERSIONS,
-    OtherClients,
-    features_page,
-)
+from tests.features_page import OWN_PROPERTIES, PAGE, PEERS, VERSIONS, OtherClients, features_page
 from tests.house import tree
 from tidegate_delta.features.supported_features import FEATURES
 from tidegate_delta.properties.table_properties import ALL

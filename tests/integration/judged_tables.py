@@ -24,10 +24,7 @@ COUNTS: Final = (
 """The metrics of the history that do not depend on how an engine lays out its files; a merge of
 ours does not count the rows of its source.
 """
-UNREADABLE: Final = (
-    "DELTA_MISSING_CHANGE_DATA",
-    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA",
-)
+UNREADABLE: Final = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA")
 
 
 def observed(spark: SparkSession, path: str) -> dict[str, Any]:

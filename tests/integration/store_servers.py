@@ -64,10 +64,7 @@ class Kind:
             case "gs":
                 return {"google_endpoint_url": endpoint, "google_anonymous": "true"}
             case _:
-                return {
-                    "azure_endpoint_url": f"{endpoint}/{ACCOUNT}",
-                    "azure_account_key": KEY,
-                }
+                return {"azure_endpoint_url": f"{endpoint}/{ACCOUNT}", "azure_account_key": KEY}
 
 
 @contextmanager

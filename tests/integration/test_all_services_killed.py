@@ -29,10 +29,7 @@ pytestmark = pytest.mark.broker
 WRITERS = 4
 ROWS = 60
 INTERVAL = 10
-PROPERTIES = {
-    "tidegate.cdc.keyColumns": "writer,number",
-    "delta.checkpointInterval": str(INTERVAL),
-}
+PROPERTIES = {"tidegate.cdc.keyColumns": "writer,number", "delta.checkpointInterval": str(INTERVAL)}
 
 
 def started(line: Line) -> dict[str, ServiceProcess]:

@@ -150,10 +150,7 @@ def test_struck_again_and_again_under_load_committers_lose_and_double_nothing(
         first.child.stop()
     passed = [Passed(line) for line in lines]
     limit = Limit(
-        wanted,
-        S_A_BLOW * wanted + WAIT_S,
-        WRITERS + RIVALS,
-        lambda number: passed[number].check(),
+        wanted, S_A_BLOW * wanted + WAIT_S, WRITERS + RIVALS, lambda number: passed[number].check()
     )
     sieges = [Siege(line, dice, plan) for line in lines]
     try:

@@ -17,9 +17,7 @@ from aiohttp import web
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as FaustPartition
 from aiokafka.errors import TopicAuthorizationFailedError
-from confluent_kafka.admin import (
-    AdminClient,
-)
+from confluent_kafka.admin import AdminClient
 from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 from typer.testing import CliRunner
 

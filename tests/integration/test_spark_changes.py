@@ -28,11 +28,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
 FEED = {"delta.enableChangeDataFeed": "true"}
-EVERYTHING = {
-    **FEED,
-    "delta.enableRowTracking": "true",
-    "delta.columnMapping.mode": "name",
-}
+EVERYTHING = {**FEED, "delta.enableRowTracking": "true", "delta.columnMapping.mode": "name"}
 BY_COPIES = pytest.param({}, id="copies")
 BY_VECTORS = pytest.param(VECTORS, id="vectors")
 BY_COPIES_AT_NIGHT = pytest.param({}, id="copies", marks=pytest.mark.nightly)
@@ -242,11 +238,7 @@ def test_a_merge_updates_deletes_and_inserts(table: Table, spark: SparkSession) 
     result = table.history(1).collect()[0]["operationMetrics"]
     assert {
         name: result[f"numTargetRows{name}"] for name in ("Inserted", "Updated", "Deleted")
-    } == {
-        "Inserted": "1",
-        "Updated": "2",
-        "Deleted": "4",
-    }
+    } == {"Inserted": "1", "Updated": "2", "Deleted": "4"}
     nothing = table.merge(source.where("false"), F.lit(True)).whenMatchedDelete()
     assert nothing.execute() is None
 

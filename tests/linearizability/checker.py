@@ -247,10 +247,7 @@ def _replayed(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
                 changed, both = whole.revised | whole.gone, zip(members, brought, strict=True)
                 deeds = [
                     _deed(
-                        version,
-                        own,
-                        _now(member.intents, moved) & changed,
-                        frozenset(member.moves),
+                        version, own, _now(member.intents, moved) & changed, frozenset(member.moves)
                     )
                     for member, own in both
                 ]

@@ -64,11 +64,7 @@ def _decided(
 
 
 def _settled(
-    setting: Setting,
-    who: Committer,
-    view: tuple[Entry | None, ...],
-    record: Record,
-    group: _Group,
+    setting: Setting, who: Committer, view: tuple[Entry | None, ...], record: Record, group: _Group
 ) -> Outcome | None:
     """Return the outcome that the log after the read version, or memory, has for an id, or None."""
     own = record.id

@@ -71,10 +71,7 @@ versions = st.tuples(st.integers(1, 2), st.integers(1, 6)).map(
 )
 protocols = versions | listing()
 
-MAPPED = {
-    "delta.columnMapping.mode": "name",
-    "delta.columnMapping.maxColumnId": "1",
-}
+MAPPED = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "1"}
 ROWS = {
     "delta.enableRowTracking": "true",
     "delta.rowTracking.materializedRowIdColumnName": "_r",

@@ -6,16 +6,7 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import (
-    ROOT,
-    Gate,
-    add,
-    metadata,
-    proposal,
-    protocol,
-    row_delete,
-    rows_of,
-)
+from tests.builders import ROOT, Gate, add, metadata, proposal, protocol, row_delete, rows_of
 from tidegate_committer.settings import CommitterSection
 from tidegate_delta.deletion_vectors.descriptors import inline_rows
 from tidegate_delta.log.actions import DeletionVector

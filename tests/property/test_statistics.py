@@ -50,8 +50,7 @@ TABLE = Metadata(id="t", schema_string=format_schema(SCHEMA))
 days = st.dates(date(1, 1, 1), date(9999, 12, 31))
 moments = st.datetimes(datetime.fromisoformat("0001-01-02"), datetime.fromisoformat("9999-12-30"))
 texts = st.one_of(
-    st.text(max_size=4),
-    st.text(alphabet="ab\x7f\u00ff\ufffd\U0001f600\U0010ffff", max_size=80),
+    st.text(max_size=4), st.text(alphabet="ab\x7f\u00ff\ufffd\U0001f600\U0010ffff", max_size=80)
 )
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "i": st.integers(-(2**31), 2**31 - 1),
@@ -184,12 +183,7 @@ def near(found: list[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
     def one(name: str) -> st.SearchStrategy[dict[str, Any]]:
         kind = next(str(field.kind) for field in SCHEMA.fields if field.name == name)
         return st.builds(
-            lambda op, value: {
-                "op": op,
-                "column": [name],
-                "value": plain(value),
-                "type": kind,
-            },
+            lambda op, value: {"op": op, "column": [name], "value": plain(value), "type": kind},
             st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "<=>"]),
             from_rows(found, name),
         )

@@ -427,9 +427,7 @@ MUTANTS: dict[str, Mutant] = {
         "patches_are_complete",
     ),
     "without_like_with_like": mutant(
-        "F13: appends go with appends",
-        lambda: without_sharing(grouping.like_with_like),
-        *ENTRY,
+        "F13: appends go with appends", lambda: without_sharing(grouping.like_with_like), *ENTRY
     ),
     "without_one_version_per_application": mutant(
         "F13: an entry moves an application once",
@@ -463,9 +461,7 @@ MUTANTS: dict[str, Mutant] = {
         *("consistent_read", "exactly_once", "linearizable"),
     ),
     "without_later_times": mutant(
-        "I9: each version is later than the one before it",
-        without_later_times,
-        "monotone_time",
+        "I9: each version is later than the one before it", without_later_times, "monotone_time"
     ),
     "without_waiting_for_the_answers": mutant(
         "F14, F15: the offset passes what was answered, durably",

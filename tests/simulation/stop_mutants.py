@@ -111,9 +111,7 @@ STOP_MUTANTS: Final[dict[str, Mutant]] = {
         "progress",
     ),
     "without_backpressure": mutant(
-        "no more is read than a committer may have in hand",
-        without_backpressure,
-        "hands_not_full",
+        "no more is read than a committer may have in hand", without_backpressure, "hands_not_full"
     ),
     "with_listings_taken_for_the_log": mutant(
         "a log ends where no next name is, not where a listing does",

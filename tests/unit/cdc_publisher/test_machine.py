@@ -27,12 +27,7 @@ def at(
     version: int, index: int | None = None, *, complete: bool, snapshot: bool = False
 ) -> StreamState:
     position = Position(
-        table=TABLE,
-        version=version,
-        index=index,
-        complete=complete,
-        snapshot=snapshot,
-        order=ORDER,
+        table=TABLE, version=version, index=index, complete=complete, snapshot=snapshot, order=ORDER
     )
     return StreamState(TABLE, "initial", position)
 

@@ -213,9 +213,7 @@ def test_a_table_whose_store_is_away_stops_alone_and_goes_on_when_it_is_back(
 
 
 def test_kafka_is_not_queried_for_a_table_without_key_columns(
-    bus: MemoryBus,
-    tables: tuple[WrittenTable, WrittenTable],
-    topics: dict[UUID, Writer],
+    bus: MemoryBus, tables: tuple[WrittenTable, WrittenTable], topics: dict[UUID, Writer]
 ) -> None:
     table, other = tables
     table.set_metadata(**{"tidegate.cdc.keyColumns": ""})

@@ -68,15 +68,10 @@ def test_other_key_columns_in_the_middle_of_a_version_hold_from_the_next_one(
     assert [item["after"]["id"] for item in topic.told] == list(range(10))
     table.append(rows(11))
     stream(table, topic, other).catch_up(2)
-    assert topic.keys == [
-        *(b'{"id":%d}' % key for key in range(10)),
-        b'{"name":"n11"}',
-    ]
+    assert topic.keys == [*(b'{"id":%d}' % key for key in range(10)), b'{"name":"n11"}']
 
 
-def test_an_unknown_order_stops_a_partly_published_version(
-    table: WrittenTable,
-) -> None:
+def test_an_unknown_order_stops_a_partly_published_version(table: WrittenTable) -> None:
     table.append(rows(*range(10)))
     partly = Position(table=table.id, version=1, index=3, complete=False, order="0:id")
     with pytest.raises(BrokenLog, match="key columns"):
@@ -153,12 +148,7 @@ def test_a_renamed_key_column_goes_on_under_its_new_name(table: WrittenTable) ->
     mapped(table, "number")
     table.append(rows(4))
     stream(table, topic).catch_up(table.version)
-    assert topic.keys == [
-        b'{"id":1}',
-        b'{"ident":2}',
-        b'{"ident":3}',
-        b'{"number":4}',
-    ]
+    assert topic.keys == [b'{"id":1}', b'{"ident":2}', b'{"ident":3}', b'{"number":4}']
     assert topic.position is not None
     assert topic.position.declared == ("id",)
     table.append(rows(5))
@@ -184,9 +174,7 @@ def test_a_corrected_property_holds_from_the_version_at_which_the_stream_stands(
     assert topic.keys == [b'{"name":"n1"}', b'{"name":"n2"}']
 
 
-def test_a_protocol_we_do_not_read_stops_the_stream_before_its_version(
-    table: WrittenTable,
-) -> None:
+def test_a_protocol_we_do_not_read_stops_the_stream_before_its_version(table: WrittenTable) -> None:
     table.append(rows(1))
     topic = Topic()
     stream(table, topic).catch_up(1)

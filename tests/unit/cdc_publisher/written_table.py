@@ -179,12 +179,7 @@ class WrittenTable:
 
     def _metadata(self) -> dict[str, Any]:
         fields = [
-            {
-                "name": item.name,
-                "type": WIRE[item.type],
-                "nullable": item.nullable,
-                "metadata": {},
-            }
+            {"name": item.name, "type": WIRE[item.type], "nullable": item.nullable, "metadata": {}}
             for item in self.schema
         ]
         return {

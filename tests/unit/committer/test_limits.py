@@ -146,9 +146,7 @@ def test_what_is_ignored_may_be_nested_deeply_in_a_foreign_version(line: str, le
     ],
     ids=["size", "baseRowId", "version", "surrogate", "depth"],
 )
-def test_an_unreadable_foreign_version_halts_its_table_alone(
-    row: str | Row,
-) -> None:
+def test_an_unreadable_foreign_version_halts_its_table_alone(row: str | Row) -> None:
     gate = begun()
     foreign(gate, row)
     [outcome] = gate.ask(proposal(add("ours"), read_version=1))

@@ -12,17 +12,7 @@ import pytest
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tests.builders import (
-    NOW_MS,
-    ROOT,
-    Gate,
-    add,
-    create,
-    delete,
-    info,
-    late,
-    proposal,
-)
+from tests.builders import NOW_MS, ROOT, Gate, add, create, delete, info, late, proposal
 from tests.support.other_engines import write_next
 from tests.support.outcomes import rejection_of
 from tests.support.registry import publish, table_record

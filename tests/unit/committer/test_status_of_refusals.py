@@ -6,13 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.builders import (
-    Gate,
-    add,
-    create,
-    proposal,
-    value_of,
-)
+from tests.builders import Gate, add, create, proposal, value_of
 from tidegate_messages.codec import Headers, headers
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Proposal

@@ -126,9 +126,7 @@ def test_an_expired_member_is_fenced_and_loses_its_partitions(bus: MemoryBus) ->
     assert zombie.poll(10, 0.0) == Polled()
 
 
-def test_a_member_that_learned_of_a_rebalance_may_commit_until_it_has_ended(
-    bus: MemoryBus,
-) -> None:
+def test_a_member_that_learned_of_a_rebalance_may_commit_until_it_has_ended(bus: MemoryBus) -> None:
     one, two, three = member(bus), member(bus), member(bus)
     one.poll(10, 0.0)
     two.poll(10, 0.0)

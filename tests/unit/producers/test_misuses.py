@@ -58,11 +58,7 @@ COLUMNS: Final = StructType(
 
 CHECK: Final = {"delta.constraints.few": "v >= 0"}
 
-USERS: Final = (
-    "table.table",
-    "table.row_level_change",
-    "datasource.stream_writer",
-)
+USERS: Final = ("table.table", "table.row_level_change", "datasource.stream_writer")
 """The modules that take a client from the options."""
 
 Act = Callable[[Line], object]

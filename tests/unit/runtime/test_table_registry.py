@@ -287,10 +287,7 @@ def test_after_a_failure_and_after_a_long_time_all_is_read_anew() -> None:
     publish(bus, table(1), table(2))
     registry.read()
     publish(bus, table(3))
-    with (
-        mock.patch.object(CountedReader, "read", return_value=()),
-        pytest.raises(Unavailable),
-    ):
+    with mock.patch.object(CountedReader, "read", return_value=()), pytest.raises(Unavailable):
         registry.read(0.0)
     bus.read = 0
     assert len(registry.read()) == 3

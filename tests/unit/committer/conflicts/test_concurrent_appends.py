@@ -246,9 +246,7 @@ def test_an_expensive_proposal_waits_for_the_next_group(
     assert (rejection_of(last).rule, rejection_of(last).winner_version) == ("concurrent_append", 3)
 
 
-def test_partitions_of_a_conflict_check_are_bounded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_partitions_of_a_conflict_check_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Past that limit files count as read. Statistics do not help here, and each value of a list
     counts as one check.
     """

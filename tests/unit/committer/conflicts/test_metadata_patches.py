@@ -5,17 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import (
-    Gate,
-    Row,
-    add,
-    metadata,
-    proposal,
-    protocol,
-    remove,
-    row_delete,
-    rows_of,
-)
+from tests.builders import Gate, Row, add, metadata, proposal, protocol, remove, row_delete, rows_of
 from tests.support.feature_rows import mapped
 from tests.support.other_engines import write
 from tests.support.outcomes import rejection_of, rules_of

@@ -266,10 +266,7 @@ WRONG: dict[str, tuple[str, list[builders.Row]]] = {
         [info(), {"cdc": {"path": "/a", "partitionValues": {}, "size": 1, "dataChange": False}}],
     ),
     "a path that is no URI": ("bad_path", [info(), add("a#b")]),
-    "a vector elsewhere": (
-        "bad_path",
-        [info(), add("a", deletionVector={**VECTOR, **ELSEWHERE})],
-    ),
+    "a vector elsewhere": ("bad_path", [info(), add("a", deletionVector={**VECTOR, **ELSEWHERE})]),
     "a property of no sense": ("bad_metadata", [info(), builders.metadata(appendOnly="perhaps")]),
 }
 

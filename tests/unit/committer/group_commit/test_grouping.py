@@ -147,10 +147,7 @@ def test_files_that_lose_rows_and_applications_take_their_share_of_an_entrys_act
     files = {name: Add.model_validate(add(name)["add"]) for name in ("x", "y")}
     group = Group(1)
     group.take(flawless(row_delete(rows_of("x", [1]))), FetchedInputs(files=files))
-    same, other = (
-        flawless(row_delete(rows_of("x", [2]))),
-        flawless(row_delete(rows_of("y", [2]))),
-    )
+    same, other = (flawless(row_delete(rows_of("x", [2]))), flawless(row_delete(rows_of("y", [2]))))
     assert fits(group, same, Policy(group_actions_max=2)), "the file stands in the entry anyway"
     assert not fits(group, other, Policy(group_actions_max=3))
     assert fits(group, other, Policy(group_actions_max=4))

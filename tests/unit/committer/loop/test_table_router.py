@@ -393,9 +393,7 @@ def test_a_copy_of_a_table_is_another_table(tmp_path: Path) -> None:
     assert gate.ask(register(UUID(int=5), copy))[0].status == "committed"
 
 
-def test_registration_is_queried_again_where_the_store_does_not_answer(
-    tmp_path: Path,
-) -> None:
+def test_registration_is_queried_again_where_the_store_does_not_answer(tmp_path: Path) -> None:
     root, copy = written(tmp_path / "t"), written(tmp_path / "copy")
     gate = gate_to(tmp_path, root, copy)
     gate.ask(register(TABLE, root))

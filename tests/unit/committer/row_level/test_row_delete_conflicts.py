@@ -188,9 +188,7 @@ def test_proposals_that_need_lost_rows_conflict_with_their_deletes(gate: Gate) -
     assert rule_for(gate, rows_of("a", [3]), **NOTHING_READ) == "committed"
 
 
-def test_deletes_with_files_or_changes_do_not_publish_a_row_twice(
-    gate: Gate,
-) -> None:
+def test_deletes_with_files_or_changes_do_not_publish_a_row_twice(gate: Gate) -> None:
     assert rule_for(gate, rows_of("a", [1])) == "committed"
     reads = ReadSet(files=("a",), delete_insensitive=True)
     one = proposal(add("c"), read_version=1, reads=reads, dv_intents=(rows_of("a", [1]),))

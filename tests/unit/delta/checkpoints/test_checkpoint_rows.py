@@ -206,10 +206,7 @@ def typed(**configuration: str) -> Snapshot:
         for at, stats in enumerate([STATS, None])
     ]
     metadata = Metadata(
-        id="t",
-        schema_string=json.dumps(schema),
-        partition_columns=("p",),
-        configuration=properties,
+        id="t", schema_string=json.dumps(schema), partition_columns=("p",), configuration=properties
     )
     return snapshot(metadata=metadata, files=adds_to_columns(adds))
 

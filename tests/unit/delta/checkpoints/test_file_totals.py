@@ -26,11 +26,7 @@ def add(path: str, deleted: int | None) -> Add:
     vector = None
     if deleted is not None:
         vector = DeletionVector(
-            storage_type="u",
-            path_or_inline_dv=path,
-            offset=1,
-            size_in_bytes=1,
-            cardinality=deleted,
+            storage_type="u", path_or_inline_dv=path, offset=1, size_in_bytes=1, cardinality=deleted
         )
     return Add(
         path=path,

@@ -14,13 +14,7 @@ def stored(*paths: str) -> StoredKeys:
     return StoredKeys(
         adds_to_columns(
             [
-                Add(
-                    path=path,
-                    partition_values={},
-                    size=1,
-                    modification_time=0,
-                    data_change=True,
-                )
+                Add(path=path, partition_values={}, size=1, modification_time=0, data_change=True)
                 for path in paths
             ]
         )

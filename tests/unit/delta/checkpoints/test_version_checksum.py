@@ -33,9 +33,7 @@ def snapshot(configuration: dict[str, str] | None = None, **more: Any) -> Snapsh
         version=Version(3),
         protocol=Protocol(min_reader_version=1, min_writer_version=2),
         metadata=Metadata(
-            id="t",
-            schema_string='{"type":"struct","fields":[]}',
-            configuration=configuration or {},
+            id="t", schema_string='{"type":"struct","fields":[]}', configuration=configuration or {}
         ),
         files=adds_to_columns(adds),
         tombstones=REMOVE_SCHEMA.empty_table(),

@@ -217,13 +217,7 @@ def test_an_empty_partition_text_is_null_or_none_as_its_reader_has_it(
     predicate: dict[str, Any], is_kept: bool
 ) -> None:
     of = table({"name": "p", "type": "string", "nullable": True})
-    add = Add(
-        path="a",
-        partition_values={"p": ""},
-        size=1,
-        modification_time=0,
-        data_change=True,
-    )
+    add = Add(path="a", partition_values={"p": ""}, size=1, modification_time=0, data_change=True)
     assert left_of(predicate, [add], of) == (["a"] if is_kept else [])
 
 
@@ -433,11 +427,7 @@ def test_the_decidable_part_of_a_conjunction_is_evaluated() -> None:
 
 
 def test_typed_statistics_are_compared_as_they_are() -> None:
-    bounds = [
-        {"id": 1, "day": date(2024, 1, 1)},
-        {"id": 7, "day": date(2024, 2, 1)},
-        None,
-    ]
+    bounds = [{"id": 1, "day": date(2024, 1, 1)}, {"id": 7, "day": date(2024, 2, 1)}, None]
     sides = [{"minValues": bound, "maxValues": bound} for bound in bounds]
     files = pa.table({"stats": pa.nulls(3, pa.string()), "stats_parsed": sides})
 

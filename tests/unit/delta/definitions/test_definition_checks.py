@@ -122,10 +122,7 @@ def test_no_column_has_a_collation() -> None:
 def test_what_a_feature_needs_must_be_listed_with_it() -> None:
     assert found(metadata(), listing("rowTracking")) == [("needed_feature_missing", MISMATCH)]
     assert found(metadata(), listing("icebergCompatV1")) == [
-        (
-            "needed_feature_missing",
-            "DELTA_ICEBERG_COMPAT_VIOLATION.MISSING_REQUIRED_TABLE_FEATURE",
-        )
+        ("needed_feature_missing", "DELTA_ICEBERG_COMPAT_VIOLATION.MISSING_REQUIRED_TABLE_FEATURE")
     ]
     assert found(metadata(), with_features(versions(1, 1), ("icebergCompatV3",))) == []
 
@@ -182,8 +179,7 @@ def test_what_agrees_passes(text: dict[str, str]) -> None:
         ),
         (
             metadata(
-                a_field("a", **{"delta.columnMapping.physicalName": "_row-version"}),
-                **ROW_TRACKING,
+                a_field("a", **{"delta.columnMapping.physicalName": "_row-version"}), **ROW_TRACKING
             ),
             "row_tracking_column_taken",
             "DELTA_ADDING_COLUMN_WITH_INTERNAL_NAME_FAILED",

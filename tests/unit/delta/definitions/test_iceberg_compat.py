@@ -115,10 +115,7 @@ def test_iceberg_knows_some_widenings(before: str, after: str, fits: bool) -> No
             metadata(**{"delta.universalFormat.enabledFormats": "iceberg"}),
             ["ICEBERG_COMPAT_REQUIRED"],
         ),
-        (
-            metadata(**compat("V2", **{"delta.universalFormat.enabledFormats": "iceberg,hudi"})),
-            [],
-        ),
+        (metadata(**compat("V2", **{"delta.universalFormat.enabledFormats": "iceberg,hudi"})), []),
         (
             metadata(
                 a_field(

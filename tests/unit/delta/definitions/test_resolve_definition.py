@@ -124,21 +124,13 @@ def test_reader_features_are_writer_features_too() -> None:
         (LEGACY, {"delta.constraints.c": "a > 0"}, versions(1, 3)),
         (LEGACY, {"delta.minWriterVersion": "3"}, versions(1, 3)),
         (versions(2, 5), {"delta.minWriterVersion": "3"}, versions(2, 5)),
-        (
-            LEGACY,
-            {"delta.minReaderVersion": "2", "delta.minWriterVersion": "5"},
-            versions(2, 5),
-        ),
+        (LEGACY, {"delta.minReaderVersion": "2", "delta.minWriterVersion": "5"}, versions(2, 5)),
         (
             LEGACY,
             {"delta.enableRowTracking": "true"},
             listing("appendOnly", "domainMetadata", "invariants", "rowTracking"),
         ),
-        (
-            listing("appendOnly"),
-            {"delta.feature.INVARIANTS": "enabled"},
-            LEGACY,
-        ),
+        (listing("appendOnly"), {"delta.feature.INVARIANTS": "enabled"}, LEGACY),
         (
             listing("variantType-preview", readers=("variantType-preview",)),
             {},

@@ -125,11 +125,7 @@ def test_features_that_nobody_has_heard_of_stay_where_they_are() -> None:
 @pytest.mark.parametrize(
     ("before", "name", "after"),
     [
-        (
-            versions(2, 5),
-            "columnMapping",
-            versions(1, 4),
-        ),
+        (versions(2, 5), "columnMapping", versions(1, 4)),
         (
             listing("appendOnly", "deletionVectors", "invariants", readers=("deletionVectors",)),
             "deletionVectors",

@@ -91,19 +91,14 @@ def test_unreadable_requirements_of_rows_break_the_log(feature: str, about: Meta
 
 
 @pytest.mark.parametrize("version", ["V1", "V2", "V3"])
-def test_tables_with_unverifiable_iceberg_requirements_are_not_written(
-    version: str,
-) -> None:
+def test_tables_with_unverifiable_iceberg_requirements_are_not_written(version: str) -> None:
     name, used = f"icebergCompat{version}", metadata(**{f"enableIcebergCompat{version}": "true"})
     check_readable(features(name), used, "here")
     assert refused(check_writable, features(name), used) == name
     check_writable(features(name), metadata(), "here")
 
 
-@pytest.mark.parametrize(
-    "feature",
-    ["adaptiveMetadata-preview", "catalogManaged", "fromMars"],
-)
+@pytest.mark.parametrize("feature", ["adaptiveMetadata-preview", "catalogManaged", "fromMars"])
 def test_a_reader_feature_we_lack_is_refused_by_name(feature: str) -> None:
     protocol = features(feature, reader=(feature,))
     assert refused(check_readable, protocol, metadata()) == feature

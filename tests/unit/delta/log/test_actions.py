@@ -48,11 +48,7 @@ def test_an_action_of_the_future_survives() -> None:
 
 def test_the_keys_of_a_protocol_are_those_in_the_table_of_the_spec() -> None:
     row = Protocol(min_reader_version=3, min_writer_version=7, reader_features=()).to_row()
-    assert row["protocol"] == {
-        "minReaderVersion": 3,
-        "minWriterVersion": 7,
-        "readerFeatures": [],
-    }
+    assert row["protocol"] == {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": []}
 
 
 def test_metadata_has_a_format_when_none_is_given() -> None:

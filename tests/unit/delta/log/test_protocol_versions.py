@@ -108,10 +108,7 @@ def test_a_legacy_feature_is_supported_where_both_versions_reach_it() -> None:
         (lists("rowTracking", readers=()), lists("rowTracking")),
         (lists(), versions(1, 1)),
         (lists("columnMapping", readers=("columnMapping",)), lists("columnMapping", reader=2)),
-        (
-            lists(*sorted(legacy_features(2, 5)), readers=("columnMapping",)),
-            versions(2, 5),
-        ),
+        (lists(*sorted(legacy_features(2, 5)), readers=("columnMapping",)), versions(2, 5)),
         (
             lists("y", "x", "columnMapping", readers=("x", "columnMapping")),
             lists("columnMapping", "x", "y", readers=("columnMapping", "x")),

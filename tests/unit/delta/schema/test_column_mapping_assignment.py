@@ -86,10 +86,7 @@ def test_elements_keys_and_values_get_ids_where_iceberg_needs_them() -> None:
     )
     own = {"delta.enableIcebergCompatV2": "true"}
     result = schema_of(map_columns(None, table(schema, **own), fresh()))
-    assert result.fields[0].metadata[NESTED] == {
-        "col-u1.element": 5,
-        "col-u1.element.element": 6,
-    }
+    assert result.fields[0].metadata[NESTED] == {"col-u1.element": 5, "col-u1.element.element": 6}
     assert result.fields[1].metadata[NESTED] == {"col-u2.key": 7, "col-u2.value": 8}
     assert result.fields[2].metadata[NESTED] == {}
     again = table(result, **own, **{MAX: "20"})
@@ -100,10 +97,7 @@ def test_a_table_whose_mapping_begins_keeps_its_names() -> None:
     before = table(PLAIN, "none")
     after = map_columns(before, table(PLAIN), iter(()))
     assert schema_of(after) == StructType(
-        (
-            mapped("a", LONG, 1, "a"),
-            mapped("s", StructType((mapped("b", STRING, 3, "b"),)), 2, "s"),
-        )
+        (mapped("a", LONG, 1, "a"), mapped("s", StructType((mapped("b", STRING, 3, "b"),)), 2, "s"))
     )
 
 

@@ -57,11 +57,7 @@ def test_the_text_is_as_delta_spells_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "feature"),
-    [
-        ("interval day to second", "intervalType"),
-        ("money", "money"),
-    ],
+    ("name", "feature"), [("interval day to second", "intervalType"), ("money", "money")]
 )
 def test_a_type_we_do_not_know_is_refused_by_name(name: str, feature: str) -> None:
     with pytest.raises(UnsupportedFeature, match=feature) as caught:

@@ -213,10 +213,7 @@ def mapped(physical: str) -> Row:
     """Return metadata with a column `x`, in a struct too, under a physical name."""
     row = metadata(**{"delta.columnMapping.mode": "name"})
     column: dict[str, Any] = {"name": "x", "type": "long", "nullable": True}
-    column["metadata"] = {
-        "delta.columnMapping.id": 1,
-        "delta.columnMapping.physicalName": physical,
-    }
+    column["metadata"] = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": physical}
     about = {"delta.columnMapping.id": 2, "delta.columnMapping.physicalName": "s"}
     inside = {"type": "struct", "fields": [column]}
     outer = {"name": "s", "type": inside, "nullable": True, "metadata": about}

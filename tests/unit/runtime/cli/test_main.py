@@ -177,9 +177,7 @@ def test_a_services_settings_are_shown_without_starting_it(
     assert HEARD == []
 
 
-def test_settings_are_validated_with_every_problem(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_settings_are_validated_with_every_problem(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("config", "echo") == 0
     capsys.readouterr()
     assert call("config", "--set", "kafka.partition=1", "--set", "log.level=X") == 2

@@ -70,10 +70,7 @@ def test_rows_that_leave_are_proposed_apart_from_their_files() -> None:
     assert proposal.reads.delete_insensitive
     assert [
         (dv_intent.path, dv_intent.base, dv_intent.num_records) for dv_intent in proposal.dv_intents
-    ] == [
-        ("a", None, 3),
-        ("b", gone.unique_id, 3),
-    ]
+    ] == [("a", None, 3), ("b", gone.unique_id, 3)]
     assert decode(Proposal, encode(proposal)) == proposal
 
 

@@ -70,10 +70,7 @@ def leaf(op: str, column: str, value: object, kind: str) -> dict[str, Any]:
             "t < TIMESTAMP '2013-01-01 10:00:00'",
             leaf("<", "t", "2013-01-01T10:00:00.000000Z", "timestamp"),
         ),
-        (
-            "n < '2013-01-01 10:00:00'",
-            leaf("<", "n", "2013-01-01 10:00:00", "timestamp_ntz"),
-        ),
+        ("n < '2013-01-01 10:00:00'", leaf("<", "n", "2013-01-01 10:00:00", "timestamp_ntz")),
         ("d = 1.5", leaf("=", "d", "1.50", "decimal(10,2)")),
         ("x > 1e3", leaf(">", "x", 1000.0, "double")),
         ("f = 0.1", leaf("=", "f", 0.1, "double")),
@@ -90,10 +87,7 @@ def leaf(op: str, column: str, value: object, kind: str) -> dict[str, Any]:
         ("s IS NULL", {"op": "is_null", "column": ["s"]}),
         ("s IS NOT NULL", {"op": "is_not_null", "column": ["s"]}),
         ("TRUE", {"op": "true"}),
-        (
-            "a IN (1, NULL)",
-            {"op": "in", "column": ["a"], "values": [1, None], "type": "integer"},
-        ),
+        ("a IN (1, NULL)", {"op": "in", "column": ["a"], "values": [1, None], "type": "integer"}),
         (
             "NOT (a = 1 OR a = 2)",
             {

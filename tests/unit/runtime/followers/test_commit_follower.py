@@ -265,9 +265,7 @@ def test_a_stop_waits_for_a_store_that_hangs_no_longer_than_for_what_may_still_e
             service.answer.set()
 
 
-def test_brokers_that_are_away_for_long_are_resolved_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_brokers_that_are_away_for_long_are_resolved_again(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[dict[TopicPartition, int] | None] = [{}, None, None, {}, None, None]
 
     class Steps(SystemClock):

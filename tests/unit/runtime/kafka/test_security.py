@@ -182,10 +182,7 @@ def test_an_incomplete_block_is_refused_with_every_problem(
 def test_secrets_are_read_from_files_when_a_client_is_made(tmp_path: Path) -> None:
     file = tmp_path / "password"
     security = KafkaSecurity(
-        protocol="SASL_PLAINTEXT",
-        mechanism="PLAIN",
-        username="ann",
-        password_location=str(file),
+        protocol="SASL_PLAINTEXT", mechanism="PLAIN", username="ann", password_location=str(file)
     )
     with pytest.raises(Misconfigured, match=f"password_location: {file} cannot be read"):
         librdkafka_security(security)

@@ -117,10 +117,7 @@ def test_a_verb_ends_with_the_exit_status_of_its_error() -> None:
 
 def by_password(file: Path) -> KafkaSecurity:
     return KafkaSecurity(
-        protocol="SASL_PLAINTEXT",
-        mechanism="PLAIN",
-        username="ann",
-        password_location=str(file),
+        protocol="SASL_PLAINTEXT", mechanism="PLAIN", username="ann", password_location=str(file)
     )
 
 

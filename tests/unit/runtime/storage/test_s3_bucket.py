@@ -385,9 +385,7 @@ def test_a_file_of_certificates_that_is_not_there_is_named(
         store.bucket().create_now(KEY, b"one", 5.0)
 
 
-def test_a_success_with_an_unusual_etag_is_compared_and_s3fs_reads_the_next(
-    store: Store,
-) -> None:
+def test_a_success_with_an_unusual_etag_is_compared_and_s3fs_reads_the_next(store: Store) -> None:
     store.said = {"etag": '"0x8DC-unusual"'}
     store.answers = [(200, b""), (200, b""), (200, PAGE)]
     opened = store.opened()

@@ -78,9 +78,7 @@ def table() -> Table:
     made.commit(PROTOCOL, metadata())
     made.commit(made.add("a", v=[1, 2]))
     made.commit(
-        remove("a"),
-        made.add("b", v=[2]),
-        made.cdc("c", v=[1], _change_type=["update_preimage"]),
+        remove("a"), made.add("b", v=[2]), made.cdc("c", v=[1], _change_type=["update_preimage"])
     )
     made.commit(remove("b"))
     return made
@@ -210,10 +208,7 @@ def test_a_commit_that_is_gone_is_a_gap(table: Table) -> None:
 
 
 def named(name: str, physical: str, number: int, kind: str = "long") -> dict[str, Any]:
-    about = {
-        "delta.columnMapping.id": number,
-        "delta.columnMapping.physicalName": physical,
-    }
+    about = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": physical}
     return {"name": name, "type": kind, "nullable": True, "metadata": about}
 
 

@@ -423,10 +423,7 @@ def test_int96_of_the_years_1_to_9999_is_read(spark_table: Path) -> None:
 @pytest.mark.parametrize("mode", ["name", "id"])
 def test_mapped_columns_are_read_by_what_files_and_the_log_call_them(mode: str) -> None:
     def mapped(name: str, kind: Any, number: int) -> dict[str, Any]:
-        about = {
-            "delta.columnMapping.id": number,
-            "delta.columnMapping.physicalName": f"c{number}",
-        }
+        about = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"c{number}"}
         return {"name": name, "type": kind, "nullable": True, "metadata": about}
 
     fields = [

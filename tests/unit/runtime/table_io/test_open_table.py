@@ -171,8 +171,7 @@ def test_a_torn_commit_among_many_is_refused_by_its_name_once(
 
 
 @pytest.mark.parametrize(
-    ("rows", "error"),
-    [((metadata(),), "MissingProtocol"), ((PROTOCOL,), "MissingMetadata")],
+    ("rows", "error"), [((metadata(),), "MissingProtocol"), ((PROTOCOL,), "MissingMetadata")]
 )
 def test_a_log_without_its_head_is_refused(rows: tuple[dict[str, Any], ...], error: str) -> None:
     store = MemoryStore()

@@ -23,9 +23,7 @@ FEATURES = ("timestampNtz", "timestampNanos")
 
 
 def table_of(
-    columns: dict[str, Any],
-    content: bytes,
-    partition: dict[str, str | None] | None = None,
+    columns: dict[str, Any], content: bytes, partition: dict[str, str | None] | None = None
 ) -> MemoryStore:
     about = builders.metadata()["metaData"]
     fields = [
