@@ -19,8 +19,8 @@ from tests.integration.test_committer_processes import (
     check_offsets_are_safe,
     folder_of,
     rows_of,
-    until,
 )
+from tests.integration.waiting import until
 from tidegate_delta.log.file_names import LAST_CHECKPOINT, LOG_FOLDER, checksum_name
 from tidegate_local.child_processes import ServiceProcess
 

@@ -7,6 +7,7 @@ most of a takeover is waiting for a session to time out.
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 from tests.integration import run_audit
 from tests.integration.blows import PASSAGES, SUSPENSION, Limit, Passed, Siege, blows, rain
 from tests.integration.competing_writers import Baton, contend
-from tests.integration.conftest import Line, own_topics
+from tests.integration.conftest import Line, own_topics, services
 from tests.integration.proposers import Proposer, all_outcomes, append_with, create_table, creation
 from tests.integration.test_committer_processes import (
     WAIT_S,
@@ -120,14 +121,9 @@ def _found(kafka: KafkaSettings, folder: Path, enough: threading.Event) -> list[
 
 @pytest.fixture
 def lines(broker: str, tmp_path: Path) -> Iterator[list[Line]]:
-    made = []
-    for number in range(LINES):
-        folder = tmp_path / f"line-{number}"
-        (folder / "tables").mkdir(parents=True)
-        made.append(Line(own_topics(broker), folder / "services", folder / "tables"))
-    yield made
-    for line in made:
-        line.stop()
+    folders = [tmp_path / f"line-{number}" for number in range(LINES)]
+    with ExitStack() as stack:
+        yield [stack.enter_context(services(own_topics(broker), folder)) for folder in folders]
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from tests.integration.test_cdc_publisher import (
     publisher,
     wait_for_progress,
     wait_published,
-    wait_until,
 )
+from tests.integration.waiting import until
 from tests.unit.cdc_publisher.written_table import rows
 from tidegate_local.embedded_kafka import EmbeddedKafka
 
@@ -69,11 +69,11 @@ def test_a_transaction_that_the_brokers_end_is_published_again(line: Line, point
     table.append(rows(*range(70)))
     service = publisher(line, failpoint=f"suspend:{point}:2", provide_transaction_metadata="true")
     service.start()
-    wait_until(lambda: is_suspended(service.child.pid), f"{point}, for the second time")
+    until(lambda: is_suspended(service.child.pid), f"{point}, for the second time")
 
     # The brokers end it once its five seconds are over, and look for such every ten seconds.
     topic = line.kafka.topics.changes("t")
-    wait_until(lambda: end(line, topic, True) == end(line, topic, False), "its end")
+    until(lambda: end(line, topic, True) == end(line, topic, False), "its end")
     table.append(rows(*range(100, 130)))
     os.kill(service.child.pid, signal.SIGCONT)
     wait_published(line, table)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -27,6 +26,7 @@ from typer.testing import CliRunner
 from tests.integration.changing_table import changing
 from tests.integration.conftest import Line
 from tests.integration.proposers import append_with, create_table
+from tests.integration.waiting import until
 from tests.unit.cdc_publisher.written_table import Rows, WrittenTable, change_at_random, rows
 from tidegate import changes
 from tidegate_cdc_publisher.change_records import ChangeRecord
@@ -100,24 +100,17 @@ def position(line: Line, table: WrittenTable) -> Position | None:
     return result
 
 
-def wait_until(holds: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
-    until_s = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < until_s, f"not within {timeout_s} s: {what}"
-        time.sleep(0.2)
-
-
 def wait_published(line: Line, table: WrittenTable, timeout_s: float = PATIENCE_S) -> None:
     def is_published() -> bool:
         at = position(line, table)
         return at is not None and at.complete and at.version == table.version
 
-    wait_until(is_published, f"version {table.version} told", timeout_s)
+    until(is_published, f"version {table.version} told", timeout_s)
 
 
 def wait_for_progress(line: Line, table: WrittenTable) -> None:
     before = position(line, table)
-    wait_until(lambda: position(line, table) != before, "progress")
+    until(lambda: position(line, table) != before, "progress")
 
 
 def check_stream(line: Line, table: WrittenTable) -> list[dict[str, Any]]:
@@ -287,7 +280,7 @@ def test_what_goes_through_the_gate_comes_out_as_changes(line: Line) -> None:
         # The snapshot of a table that is still empty is a marker alone, which has no value.
         return [value for record in committed(line, topic) if (value := record.value())]
 
-    wait_until(lambda: len(values()) >= 60, "every row")
+    until(lambda: len(values()) >= 60, "every row")
     service.wait_ready()
     result = [json.loads(value) for value in values()]
     rows_told = sorted((item["after"]["writer"], item["after"]["number"]) for item in result)
@@ -297,7 +290,7 @@ def test_what_goes_through_the_gate_comes_out_as_changes(line: Line) -> None:
         outcome.version or 0 for writer in writers for outcome in writer.outcomes.copy().values()
     )
     log = line.tables / "t/_delta_log"
-    wait_until(lambda: (log / checksum_name(head)).exists(), "the last checksum")
+    until(lambda: (log / checksum_name(head)).exists(), "the last checksum")
 
 
 @pytest.mark.timeout(240)
@@ -361,7 +354,7 @@ def test_a_position_behind_a_foreign_open_transaction_is_waited_for(line: Line) 
     hanging.produce(line.kafka.topics.cdc_positions, b"x", str(UUID(int=99)).encode())
     hanging.flush(30)
     table.append(rows(4))
-    wait_until(lambda: len(committed(line, topic)) == 4, "the fourth row")
+    until(lambda: len(committed(line, topic)) == 4, "the fourth row")
     service.child.kill()
     service.start()
     time.sleep(5)
@@ -457,7 +450,7 @@ def test_the_examples_have_the_rows_of_the_table(line: Line, tmp_path: Path) -> 
     copying = [sys.executable, str(EXAMPLES / "table_copy.py"), brokers, "t", str(file)]
     wait_published(line, table)
     with subprocess.Popen([*copying, "--prefix", prefix]) as process:
-        wait_until(file.exists, "the snapshot's copy")
+        until(file.exists, "the snapshot's copy")
         process.kill()
     table.rewrite(lambda old: [{**row, "price": 0.5} for row in old if row["id"] % 5])
     table.append(rows(30))
@@ -531,7 +524,7 @@ def test_operators_move_a_stream_by_commands(line: Line) -> None:
         beats = committed(line, topics.cdc_heartbeats)
         return int(json.loads(beats[-1].value() or b"")["version"]) if beats else -1
 
-    wait_until(lambda: last_beat() == table.version, "a heartbeat of the newest version")
+    until(lambda: last_beat() == table.version, "a heartbeat of the newest version")
 
 
 @pytest.mark.timeout(120)

@@ -14,7 +14,8 @@ from tests.integration.conftest import Line
 from tests.integration.moto_server import moto_server
 from tests.integration.proposers import CLOCK, SCHEMA
 from tests.integration.s3_relay import Relay, Step
-from tests.integration.test_committer_processes import WAIT_S, until
+from tests.integration.test_committer_processes import WAIT_S
+from tests.integration.waiting import until
 from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.schema.arrow_types import from_arrow
 from tidegate_delta.schema.types import format_schema

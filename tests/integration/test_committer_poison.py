@@ -9,12 +9,8 @@ import pytest
 from tests.integration import run_audit
 from tests.integration.conftest import Line
 from tests.integration.proposers import CLOCK, create_table, values, write_file
-from tests.integration.test_committer_processes import (
-    WAIT_S,
-    check_offsets_are_safe,
-    rows_of,
-    until,
-)
+from tests.integration.test_committer_processes import WAIT_S, check_offsets_are_safe, rows_of
+from tests.integration.waiting import until
 from tidegate_local.child_processes import ServiceProcess
 from tidegate_messages.codec import encode, headers
 from tidegate_runtime.client import proposal_builders

@@ -4,8 +4,7 @@ import json
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from tests.integration.proposers import (
     read_topic,
     values,
 )
+from tests.integration.waiting import until as until
 from tests.linearizability.checker import explain
 from tests.linearizability.run_record import Account, PublishedOutcome, Table, proposals
 from tidegate_committer.dependencies import FAILPOINTS
@@ -45,13 +45,6 @@ def folder_of(table: TableRecord) -> Path:
 def rows_of(table: TableRecord) -> list[tuple[str, int]]:
     result = QueryBuilder().register("t", DeltaTable(table.table_root)).execute("select * from t")
     return sorted((row["writer"], row["number"]) for row in pa.table(result.read_all()).to_pylist())
-
-
-def until(holds: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> None:
-    until_s = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < until_s, f"{what} did not come within {timeout_s} s"
-        time.sleep(0.05)
 
 
 def check_offsets_are_safe(line: Line) -> None:

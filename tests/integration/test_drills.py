@@ -17,7 +17,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 from tests.integration.conftest import Line
 from tests.integration.proposers import Proposer, all_outcomes, append_with, create_table
 from tests.integration.test_all_services_killed import PROPERTIES, changes_in, replayed, started
-from tests.integration.test_committer_processes import WAIT_S, rows_of, until
+from tests.integration.test_committer_processes import WAIT_S, rows_of
+from tests.integration.waiting import until
 from tidegate_local.embedded_kafka import EmbeddedKafka
 from tidegate_messages.published_records import TableRecord
 from tidegate_runtime.client.client import Client

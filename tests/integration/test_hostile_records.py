@@ -19,7 +19,8 @@ from tests.integration.proposers import (
     values,
     write_file,
 )
-from tests.integration.test_committer_processes import WAIT_S, until
+from tests.integration.test_committer_processes import WAIT_S
+from tests.integration.waiting import until
 from tidegate_local.child_processes import ServiceProcess, probe
 from tidegate_messages.codec import encode
 from tidegate_messages.proposal import Proposal

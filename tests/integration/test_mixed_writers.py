@@ -29,8 +29,8 @@ from tests.integration.test_committer_processes import (
     check_offsets_are_safe,
     folder_of,
     rows_of,
-    until,
 )
+from tests.integration.waiting import until
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_local.child_processes import Command, ServiceProcess
 from tidegate_messages.published_records import TableRecord

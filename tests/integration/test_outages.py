@@ -16,8 +16,8 @@ from tests.integration.test_committer_processes import (
     check_all,
     check_offsets_are_safe,
     folder_of,
-    until,
 )
+from tests.integration.waiting import until
 from tidegate_delta.errors import Misconfigured, Unavailable
 from tidegate_local.embedded_kafka import EmbeddedKafka
 from tidegate_runtime.kafka.client_protocols import TopicPartition

@@ -49,11 +49,7 @@ class SparkTable:
         self.spark = spark
         self.line = line
         self.path = str(line.tables / "t")
-        self.options = {
-            "kafka.bootstrap.servers": line.kafka.bootstrap_servers,
-            "topicPrefix": line.kafka.topic_prefix,
-            "outcomeTimeout": "60s",
-        }
+        self.options = line.spark_options
         line.started("committer")
 
     def write(self, frame: DataFrame, mode: str = "append", **options: str) -> None:

@@ -36,11 +36,7 @@ class Misused:
     def __init__(self, spark: SparkSession, line: Line) -> None:
         line.started("committer")
         self.spark, self.line = spark, line
-        self.options = {
-            "kafka.bootstrap.servers": line.kafka.bootstrap_servers,
-            "topicPrefix": line.kafka.topic_prefix,
-            "outcomeTimeout": "60s",
-        }
+        self.options = line.spark_options
         self.path = str(line.tables / TARGET)
         builder = Table.createIfNotExists(spark, self.options).location(self.path)
         builder = builder.addColumn("k", "bigint", nullable=False).addColumn("v", "int")

@@ -27,11 +27,7 @@ class Tables:
     def __init__(self, spark: SparkSession, line: Line) -> None:
         self.spark = spark
         self.folder = line.tables
-        self.options = {
-            "kafka.bootstrap.servers": line.kafka.bootstrap_servers,
-            "topicPrefix": line.kafka.topic_prefix,
-            "outcomeTimeout": "60s",
-        }
+        self.options = line.spark_options
         line.started("committer")
 
     def write(self, name: str, query: str, mode: str = "append", **options: str) -> None:

@@ -1,6 +1,5 @@
 """An unforeseen exception puts one table into quarantine; the other tables are still published."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,9 @@ from uuid import UUID
 
 import pytest
 
+from tests.builders import StillClock
 from tests.fakes.memory_store import MemoryBus
+from tests.support.contained_tables import Odd, bad_and_good, failing
 from tests.unit.cdc_publisher.memory_change_topic import Topic
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
 from tidegate_cdc_publisher import service, stream_layouts, table_stream
@@ -17,7 +18,6 @@ from tidegate_cdc_publisher.service import CdcPublisher
 from tidegate_cdc_publisher.settings import CdcSettings
 from tidegate_cdc_publisher.transactional_producer import PositionReader
 from tidegate_messages.published_records import FollowerRecord
-from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.containment import PAUSE_MIN_S
 from tidegate_runtime.followers.quarantine import publish_follower_state, read_follower_state
 from tidegate_runtime.service.health import Health
@@ -26,10 +26,6 @@ from tidegate_runtime.service.runner import Running
 pytestmark = pytest.mark.usefixtures("contained")
 
 TOPICS = CdcSettings().kafka.topics
-
-
-class Odd(Exception):
-    """An exception class that no handler names."""
 
 
 class Writer(Topic):
@@ -48,22 +44,11 @@ class Writer(Topic):
 
 
 @dataclass
-class Clock(SystemClock):
-    """A clock that tests advance."""
-
-    boot: float = 1_000.0
-
-    def boot_s(self) -> float:
-        """Return the time since boot."""
-        return self.boot
-
-
-@dataclass
 class Scene:
     """A publisher with two tables; `bad` fails when a test says so."""
 
     bus: MemoryBus
-    clock: Clock
+    clock: StillClock
     bad: WrittenTable
     good: WrittenTable
     topics: dict[UUID, Writer]
@@ -83,13 +68,9 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    bus, clock, result = MemoryBus(TOPICS.declared()), Clock(), dict[UUID, Writer]()
-    bad, good = [
-        WrittenTable(tmp_path / name, id=UUID(int=at)).create()
-        for at, name in enumerate(("bad", "good"), 1)
-    ]
+    bus, clock, result = MemoryBus(TOPICS.declared()), StillClock(1_000.0), dict[UUID, Writer]()
+    bad, good = bad_and_good(tmp_path, bus, TOPICS)
     for table in (bad, good):
-        table.register(bus.producer(), TOPICS)
         table.append(rows(1))
 
     def positions(*_: object) -> dict[UUID, Any]:
@@ -104,18 +85,6 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     settings = CdcSettings.model_validate({"cdc": {"snapshot_mode": "initial"}})
     follower = CdcPublisher(settings, bus, Running(clock, Health(clock)))
     return Scene(bus, clock, bad, good, result, follower)
-
-
-def failing(module: Any, name: str) -> Callable[..., Any]:
-    """Return a module's function, patched to fail for tables in the folder `bad`."""
-    real = getattr(module, name)
-
-    def function(*arguments: Any, **named: Any) -> Any:
-        if any("/bad" in str(getattr(argument, "root", argument)) for argument in arguments):
-            raise Odd("of an odd kind")
-        return real(*arguments, **named)
-
-    return function
 
 
 STAGES: list[tuple[Any, str]] = [
