@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.definitions import of_schema, schema_of
 from tidegate_delta.constraints import row_constraints
 from tidegate_delta.errors import InvalidRequest, TidegateError
 from tidegate_delta.log.actions import Metadata, Protocol
@@ -33,8 +34,6 @@ from tidegate_delta.schema.types import (
     MapType,
     StructField,
     StructType,
-    format_schema,
-    parse_schema,
     parse_type,
 )
 from tidegate_delta.schema_evolution import alter_columns
@@ -83,12 +82,7 @@ def fresh() -> Iterator[str]:
 
 
 def table(schema: StructType, mode: str = "name", **own: str) -> Metadata:
-    configuration = {"delta.columnMapping.mode": mode, **own}
-    return Metadata(id="t", schema_string=format_schema(schema), configuration=configuration)
-
-
-def schema_of(metadata: Metadata) -> StructType:
-    return parse_schema(metadata.schema_string)
+    return of_schema(schema, {"delta.columnMapping.mode": mode, **own})
 
 
 @given(schemas, st.sampled_from(["name", "id"]), st.sampled_from(["true", "false"]))

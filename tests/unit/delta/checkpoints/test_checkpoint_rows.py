@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tests.checkpoints import classic_rows
+from tests.definitions import one_file
 from tidegate_delta.checkpoints.checkpoint_rows import ROWS_MAX, classic_schema
 from tidegate_delta.log.actions import (
     Add,
@@ -195,14 +196,7 @@ def typed(**configuration: str) -> Snapshot:
     schema = {"type": "struct", "fields": [{"name": n, "type": k} for n, k in kinds.items()]}
     properties = {f"delta.checkpoint.{name}": value for name, value in configuration.items()}
     adds = [
-        Add(
-            path=str(at),
-            partition_values={"p": "2024-02-29"},
-            size=1,
-            modification_time=0,
-            data_change=True,
-            stats=stats,
-        )
+        one_file(str(at), partition_values={"p": "2024-02-29"}, stats=stats)
         for at, stats in enumerate([STATS, None])
     ]
     metadata = Metadata(
@@ -243,14 +237,7 @@ def test_typed_statistics_go_by_the_names_that_the_log_knows() -> None:
     inner = {"type": "struct", "fields": [named("x", "long", "c3")]}
     fields = [named("p", "date", "c1"), named("s", inner, "c2"), named("v", "variant", "c4")]
     stats = {"numRecords": 1, "minValues": {"c2": {"c3": 7}}, "nullCount": {"c4": 1}}
-    add = Add(
-        path="a",
-        partition_values={"c1": "2024-02-29"},
-        size=1,
-        modification_time=0,
-        data_change=True,
-        stats=json.dumps(stats),
-    )
+    add = one_file("a", partition_values={"c1": "2024-02-29"}, stats=json.dumps(stats))
     metadata = Metadata(
         id="t",
         schema_string=json.dumps({"type": "struct", "fields": fields}),

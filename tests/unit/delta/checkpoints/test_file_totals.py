@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.definitions import one_file
 from tidegate_delta.checkpoints import file_totals
 from tidegate_delta.checkpoints.file_totals import (
     BOUNDS,
@@ -28,14 +29,7 @@ def add(path: str, deleted: int | None) -> Add:
         vector = DeletionVector(
             storage_type="u", path_or_inline_dv=path, offset=1, size_in_bytes=1, cardinality=deleted
         )
-    return Add(
-        path=path,
-        partition_values={},
-        size=1,
-        modification_time=0,
-        data_change=True,
-        deletion_vector=vector,
-    )
+    return one_file(path, deletion_vector=vector)
 
 
 ADDS = [add(str(at), rows) for at, rows in enumerate([None, 0, 1, 9, 10, 10**7, 2**31 - 1])]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.definitions import of_schema
 from tidegate_delta.constraints.column_defaults import ColumnDefault
 from tidegate_delta.constraints.generated_columns import Generation
 from tidegate_delta.constraints.identity_columns import IdentityColumn
@@ -35,7 +36,6 @@ from tidegate_delta.schema.types import (
     MapType,
     StructField,
     StructType,
-    format_schema,
 )
 
 ALL = Protocol(
@@ -75,8 +75,7 @@ SCHEMA = StructType(
 
 def table(schema: StructType = SCHEMA, mode: str = "name", **own: str) -> Metadata:
     constraints = {f"delta.constraints.{key}": text for key, text in own.items()}
-    configuration = {"delta.columnMapping.mode": mode, **constraints}
-    return Metadata(id="t", schema_string=format_schema(schema), configuration=configuration)
+    return of_schema(schema, {"delta.columnMapping.mode": mode, **constraints})
 
 
 def test_every_requirement_of_a_table_is_listed() -> None:

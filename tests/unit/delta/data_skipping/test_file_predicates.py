@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.definitions import one_file
 from tests.unit.delta.data_skipping.test_file_pruning import TABLE, between, is_
 from tidegate_delta.data_skipping import file_predicates
 from tidegate_delta.data_skipping.file_predicates import FileTests
@@ -14,14 +15,7 @@ from tidegate_delta.log.actions import Add
 
 
 def file(part: str | None = "1", **stats: Any) -> Add:
-    return Add(
-        path="a",
-        partition_values={"p": part},
-        size=1,
-        modification_time=0,
-        data_change=True,
-        stats=json.dumps(stats) if stats else None,
-    )
+    return one_file("a", partition_values={"p": part}, stats=json.dumps(stats) if stats else None)
 
 
 def both(*parts: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.definitions import one_file
 from tidegate_delta.data_skipping import file_pruning
 from tidegate_delta.data_skipping.file_pruning import StatsColumns, is_exact_bound, left_in, prune
 from tidegate_delta.log.actions import Add, Metadata
@@ -57,14 +58,7 @@ def left_of(predicate: dict[str, Any], adds: list[Add], of: Metadata = TABLE) ->
 
 def kept(predicate: dict[str, Any], stats: Any, partition: str | None = None) -> bool:
     text = stats if isinstance(stats, str | None) else json.dumps(stats)
-    add = Add(
-        path="a",
-        partition_values={"p": partition},
-        size=1,
-        modification_time=0,
-        data_change=True,
-        stats=text,
-    )
+    add = one_file("a", partition_values={"p": partition}, stats=text)
     return bool(left_of(predicate, [add]))
 
 
@@ -164,16 +158,7 @@ def test_a_timestamp_without_its_zone_is_no_bound() -> None:
 def test_a_partition_whose_moment_names_no_zone_is_left_out_only_past_every_zone() -> None:
     of = TABLE.with_(partition_columns=("at",))
     texts = ("2024-01-01 00:00:00", "2024-01-01T00:00:00Z", None)
-    adds = [
-        Add(
-            path=str(text),
-            partition_values={"at": text},
-            size=1,
-            modification_time=0,
-            data_change=True,
-        )
-        for text in texts
-    ]
+    adds = [one_file(str(text), partition_values={"at": text}) for text in texts]
     assert left_of(is_("=", "2024-01-01 05:00:00", "at"), adds, of) == [texts[0]]
     assert left_of(is_("=", "2024-01-02 05:00:00", "at"), adds, of) == []
     assert left_of(is_("!=", "2024-01-01 00:00:00", "at"), adds, of) == [texts[0]]
@@ -217,7 +202,7 @@ def test_an_empty_partition_text_is_null_or_none_as_its_reader_has_it(
     predicate: dict[str, Any], is_kept: bool
 ) -> None:
     of = table({"name": "p", "type": "string", "nullable": True})
-    add = Add(path="a", partition_values={"p": ""}, size=1, modification_time=0, data_change=True)
+    add = one_file("a", partition_values={"p": ""})
     assert left_of(predicate, [add], of) == (["a"] if is_kept else [])
 
 
@@ -239,16 +224,7 @@ def test_what_cannot_be_evaluated_matches_on_both_sides_of_a_not() -> None:
 
 
 def test_files_keep_their_order_and_columns() -> None:
-    adds = [
-        Add(
-            path=str(at),
-            partition_values={"p": str(at)},
-            size=1,
-            modification_time=0,
-            data_change=True,
-        )
-        for at in range(5)
-    ]
+    adds = [one_file(str(at), partition_values={"p": str(at)}) for at in range(5)]
     files = adds_to_columns(adds)
     result = prune(is_(">=", 2, "p"), files, TABLE)
     assert result.schema == files.schema
@@ -278,14 +254,7 @@ def test_mapped_columns_are_looked_up_by_their_physical_names() -> None:
         "nullCount": {"i": 0, "j": 0},
     }
     values = {"q": "5", "p": "6"}
-    add = Add(
-        path="a",
-        partition_values=values,
-        size=1,
-        modification_time=0,
-        data_change=True,
-        stats=json.dumps(stats),
-    )
+    add = one_file("a", partition_values=values, stats=json.dumps(stats))
     for column, value, other in (
         (["i"], 2, 1),
         (["j"], 1, 2),
@@ -304,14 +273,7 @@ def test_bounds_of_a_float_hold_after_it_became_a_double() -> None:
     about = {"metadata": {"delta.typeChanges": record}}
     widened = table({"name": "d", "type": "double", "nullable": True, **about})
     single = 1.10000002384185791015625
-    add = Add(
-        path="a",
-        partition_values={},
-        size=1,
-        modification_time=0,
-        data_change=True,
-        stats=json.dumps(between("d", 1.1, 1.1)),
-    )
+    add = one_file("a", stats=json.dumps(between("d", 1.1, 1.1)))
     for value in (single, 1.1):
         assert left_of(is_("=", value, "d"), [add], widened)
     assert not left_of(is_("=", 1.2, "d"), [add], widened)
@@ -333,14 +295,7 @@ def test_bounds_in_the_text_of_the_old_type_hold_in_the_new_one(
     record = [{"fromType": before, "toType": after}]
     about = {"metadata": {"delta.typeChanges": record}}
     widened = table({"name": "w", "type": after, "nullable": True, **about})
-    add = Add(
-        path="a",
-        partition_values={},
-        size=1,
-        modification_time=0,
-        data_change=True,
-        stats=json.dumps(between("w", low, high)),
-    )
+    add = one_file("a", stats=json.dumps(between("w", low, high)))
     assert left_of(is_("=", value, "w", after), [add], widened)
     assert left_of(is_("<", value, "w", after), [add], widened)
     far = {"date": "2030-01-01 00:00:00"}.get(before, 99 if after != "double" else 99.0)

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.definitions import a_field, listing, metadata, versions
+from tests.definitions import a_field, listing, metadata, one_file, versions
 from tidegate_delta.definitions.definition import Definition
 from tidegate_delta.definitions.definition_changes import check_change
 from tidegate_delta.definitions.drop_feature import (
@@ -16,7 +16,6 @@ from tidegate_delta.features.feature import Feature
 from tidegate_delta.features.supported_features import FEATURES, protocol_for, with_features
 from tidegate_delta.log.actions import (
     Action,
-    Add,
     CheckpointMetadata,
     DeletionVector,
     Metadata,
@@ -149,7 +148,7 @@ def test_shapes_on_earth_and_constraints_are_taken_out_by_hand() -> None:
 MAPPED = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "p"}
 WIDENED = a_field("a", **{"delta.typeChanges": [{"fromType": "integer", "toType": "long"}]})
 VECTOR = DeletionVector(storage_type="u", path_or_inline_dv="x", size_in_bytes=1, cardinality=1)
-FILE = Add(path="a", partition_values={}, size=1, modification_time=1, data_change=True)
+FILE = one_file("a", modification_time=1)
 CHECKPOINT = CheckpointMetadata(version=3)
 SIDECAR = Sidecar(path="x", size_in_bytes=1, modification_time=1)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.definitions import of_schema, schema_of
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.actions import Metadata
 from tidegate_delta.schema.column_mapping import ColumnMappingMode
@@ -27,7 +28,6 @@ from tidegate_delta.schema.types import (
     StructField,
     StructType,
     format_schema,
-    parse_schema,
 )
 
 ID, NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
@@ -43,16 +43,11 @@ def fresh() -> Iterator[str]:
 
 
 def table(schema: StructType, mode: str = "name", **own: str) -> Metadata:
-    configuration = {"delta.columnMapping.mode": mode, **own}
-    return Metadata(id="t", schema_string=format_schema(schema), configuration=configuration)
+    return of_schema(schema, {"delta.columnMapping.mode": mode, **own})
 
 
 def mapped(name: str, kind: DataType, number: Any, physical: Any = None) -> StructField:
     return StructField(name, kind, metadata={ID: number, NAME: physical or f"p-{name}"})
-
-
-def schema_of(metadata: Metadata) -> StructType:
-    return parse_schema(metadata.schema_string)
 
 
 def test_a_new_table_gets_ids_parents_first() -> None:

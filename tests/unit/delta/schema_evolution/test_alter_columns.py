@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.definitions import of_schema, schema_of
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.schema.field_paths import field_at, field_paths
@@ -19,7 +20,6 @@ from tidegate_delta.schema.types import (
     StructField,
     StructType,
     format_schema,
-    parse_schema,
 )
 from tidegate_delta.schema_evolution.alter_columns import (
     FIRST,
@@ -63,17 +63,7 @@ SCHEMA = StructType(
 
 
 def table(mode: str = "name", **own: str) -> Metadata:
-    configuration = {"delta.columnMapping.mode": mode, **own}
-    return Metadata(
-        id="t",
-        schema_string=format_schema(SCHEMA),
-        partition_columns=("p",),
-        configuration=configuration,
-    )
-
-
-def schema_of(metadata: Metadata) -> StructType:
-    return parse_schema(metadata.schema_string)
+    return of_schema(SCHEMA, {"delta.columnMapping.mode": mode, **own}, ("p",))
 
 
 def refused(act: Callable[[], object]) -> str:
@@ -350,8 +340,7 @@ REPLACED = StructType(
 
 
 def replaced_table(mode: str = "none", **own: str) -> Metadata:
-    configuration = {"delta.columnMapping.mode": mode, **own}
-    return Metadata(id="t", schema_string=format_schema(REPLACED), configuration=configuration)
+    return of_schema(REPLACED, {"delta.columnMapping.mode": mode, **own})
 
 
 def with_(name: str, kind: DataType, *, nullable: bool = True, **about: Any) -> StructType:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.definitions import of_schema, schema_of
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.schema.type_widening import Automatic
@@ -23,8 +24,6 @@ from tidegate_delta.schema.types import (
     MapType,
     StructField,
     StructType,
-    format_schema,
-    parse_schema,
 )
 from tidegate_delta.schema_evolution.evolve_on_write import (
     Merging,
@@ -55,11 +54,7 @@ def columns(*pairs: tuple[str, DataType], **about: dict[str, Any]) -> StructType
 
 
 def table(schema: StructType, **own: str) -> Metadata:
-    return Metadata(id="t", schema_string=format_schema(schema), configuration=own)
-
-
-def schema_of(metadata: Metadata) -> StructType:
-    return parse_schema(metadata.schema_string)
+    return of_schema(schema, own)
 
 
 def test_rows_of_the_tables_own_schema_change_nothing() -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.definitions import of_schema
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.schema.types import (
@@ -19,7 +20,6 @@ from tidegate_delta.schema.types import (
     MapType,
     StructField,
     StructType,
-    format_schema,
     parse_schema,
     parse_type,
 )
@@ -51,7 +51,7 @@ def schema(kind: DataType, *history: dict[str, Any], name: str = "a", **about: A
 
 
 def table(of: StructType, own: dict[str, str] = ENABLED) -> Metadata:
-    return Metadata(id="t", schema_string=format_schema(of), configuration=own)
+    return of_schema(of, own)
 
 
 def type_history(of: StructType) -> Any:

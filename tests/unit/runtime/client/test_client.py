@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from tests.definitions import one_file
 from tests.fakes.memory_clients import MemoryProducer, MemoryReader
 from tests.support.refusals import refused
 from tests.unit.producers.answering_bus import (
@@ -19,7 +20,6 @@ from tests.unit.producers.answering_bus import (
     rejected,
 )
 from tidegate_delta.errors import InvalidRequest, Misconfigured, OutcomeUnknown, Unavailable
-from tidegate_delta.log.actions import Add
 from tidegate_messages.codec import PRODUCER_BYTES_MAX, decode
 from tidegate_messages.outcome import ClientAdvice, Outcome, Rejection
 from tidegate_messages.proposal import Proposal
@@ -44,7 +44,7 @@ APPENDED = Rejection(
 
 
 def proposal(table: UUID = TABLE) -> Proposal:
-    add = Add(path="a", partition_values={}, size=1, modification_time=0, data_change=True)
+    add = one_file("a")
     return append(Target(table, ROOT, 0, "m"), Stamp(ID, 0), [add])
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tests import builders
+from tests.definitions import one_file
 from tests.fakes.memory_store import MemoryStore
 from tests.support.refusals import refused
 from tests.support.table_files import parquet
@@ -15,7 +16,7 @@ from tidegate_delta.data_skipping.file_statistics import compute
 from tidegate_delta.deletion_vectors import descriptors, roaring_bitmap
 from tidegate_delta.deletion_vectors.descriptors import RowChoice
 from tidegate_delta.errors import BrokenLog, InvalidRequest, Unavailable, UnsupportedFeature
-from tidegate_delta.log.actions import Add, Metadata, Protocol
+from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.log.file_names import Version
 from tidegate_delta.schema.column_mapping import ColumnMappingMode
 from tidegate_delta.schema.types import LONG, StructField, parse_schema
@@ -340,16 +341,7 @@ def table(**partitions: list[int]) -> tuple[MemoryStore, Snapshot]:
     for name, values in partitions.items():
         rows = pa.table({"v": values})
         store.files[name] = parquet(rows)
-        adds.append(
-            Add(
-                path=name,
-                partition_values={"p": name},
-                size=1,
-                modification_time=0,
-                data_change=True,
-                stats=compute(rows, schema),
-            )
-        )
+        adds.append(one_file(name, partition_values={"p": name}, stats=compute(rows, schema)))
     return store, Snapshot(
         version=Version(0),
         protocol=Protocol(min_reader_version=1, min_writer_version=2),
