@@ -123,7 +123,7 @@ class Siege:
             if seat.service is not None:
                 seat.service.child.signal(signal.SIGCONT)
                 seat.service.child.stop()
-        self._line.started("committer", "heir")
+        self._line.started("committer", "successor")
 
     def _take(self, seat: Slot) -> None:
         point = next(self._plan)

@@ -307,7 +307,7 @@ def test_a_former_owner_is_fenced_and_its_rows_never_show(line: Line) -> None:
     with pytest.raises(Fenced):
         former.publish(topic, [ChangeRecord(b"k", b"too late", [])], second)
     reader = PositionReader(line.kafka)
-    assert reader.read(30.0, "end") == reader.read(30.0, "settled") == {table.id: first}
+    assert reader.read(30.0, "end") == reader.read(30.0, "committed") == {table.id: first}
     owner.publish(topic, [ChangeRecord(b"k", b"by the owner", [])], second)
     values = [message.value() for message in committed(line, topic)]
     assert values == [b"by the former", b"by the owner"]

@@ -101,7 +101,7 @@ def test_a_committer_killed_while_a_put_is_in_doubt_leaves_it_to_its_successor(
         creation = pool.submit(create, client, root)
         until(lambda: not doomed.child.is_alive(), "the death at before_resolve")
         assert doomed.child.exit_status() == -signal.SIGKILL
-        line.started("committer", "heir", **service_settings(relay))
+        line.started("committer", "successor", **service_settings(relay))
         assert creation.result(WAIT_S).status == "committed"
     assert versions(relay, root) == [VERSION_0]
 

@@ -142,7 +142,7 @@ def test_a_committer_killed_at_any_point_loses_and_doubles_nothing(
     assert doomed.child.exit_status() == -signal.SIGKILL
     check_offsets_are_safe(line)
 
-    line.started("committer", "heir")
+    line.started("committer", "successor")
     for proposer in proposers:
         proposer.join(WAIT_S)
     check_all(line, table, proposers)
@@ -158,7 +158,7 @@ def test_a_creation_survives_a_kill_before_its_registration_and_before_its_outco
     with ThreadPoolExecutor(1) as pool:
         creation = pool.submit(create_table, line.kafka, line.tables / "t")
         until(lambda: not doomed.child.is_alive(), f"the death at {failpoint}")
-        line.started("committer", "heir")
+        line.started("committer", "successor")
         table = creation.result(WAIT_S)
     check_all(line, table, [])
     assert list(run_audit.accepted(run_audit.entries(folder_of(table))).values()) == [0]
@@ -172,10 +172,10 @@ def test_a_committer_that_was_suspended_races_its_successor_and_nothing_is_doubl
     proposers = append_with(line.kafka, table, WRITERS, 12)
     until(lambda: len(all_outcomes(proposers)) >= WRITERS, "the first outcomes")
     os.kill(first.child.pid, signal.SIGSTOP)
-    heir = line.service("committer", "heir")
-    heir.start()
+    successor = line.service("committer", "successor")
+    successor.start()
     before = len(all_outcomes(proposers))
-    until(lambda: len(all_outcomes(proposers)) > before + WRITERS, "outcomes by the heir")
+    until(lambda: len(all_outcomes(proposers)) > before + WRITERS, "outcomes by the successor")
     os.kill(first.child.pid, signal.SIGCONT)
     for proposer in proposers:
         proposer.join(WAIT_S)

@@ -332,14 +332,14 @@ def test_a_zombie_is_fenced_and_its_successor_has_the_partition(
         assert zombie.stdin is not None
         assert zombie.stdout.readline() == "assigned\n"
         os.kill(zombie.pid, signal.SIGSTOP)
-        heir = member()
-        assert len(poll_until(heir, was_assigned).assigned) == 2
-        heir.commit({at: Offset(1)})
+        successor = member()
+        assert len(poll_until(successor, was_assigned).assigned) == 2
+        successor.commit({at: Offset(1)})
         zombie.stdin.write("go\n")
         zombie.stdin.flush()
         os.kill(zombie.pid, signal.SIGCONT)
         assert zombie.stdout.readline() in ("Fenced\n", "Unavailable\n")
-        assert heir.committed(at) == 1
+        assert successor.committed(at) == 1
     finally:
         zombie.kill()
         zombie.wait()

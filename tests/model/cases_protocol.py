@@ -191,7 +191,7 @@ WITHOUT: Final = (
     ),
     Case(
         "bad.negative-and-zombie",
-        "F1: refused by the heir while the zombie's PUT travels",
+        "F1: refused by the successor while the zombie's PUT travels",
         calm(kinds="AA", deniable="0", rule_changes=1, rebalances=1),
         "OutcomeAgreement",
     ),

@@ -60,4 +60,4 @@ def test_every_record_is_answered_or_a_dead_letter_and_valid_ones_are_committed(
     assert not missing, [sent[offset - start] for offset in missing]
     [good] = gate.ask(proposal(add("good"), read_version=len(gate.entries()) - 1))
     assert good.status == "committed", good
-    assert gate.loop.unsettled == 0
+    assert gate.loop.pending == 0

@@ -96,7 +96,7 @@ def test_replaying_the_log_gives_the_state(batch: list[Proposal]) -> None:
         made = Commit.decode(again.version + 1, content)
         again = evolve(again, VersionLanded(entry_of(made, sha256(content), len(content))))
     assert dict(again.files) == dict(state.files)
-    assert dict(again.settled) == dict(state.settled)
+    assert dict(again.decisions) == dict(state.decisions)
     assert dict(again.entries) == dict(state.entries)
     assert (again.version, again.timestamp) == (state.version, state.timestamp)
 

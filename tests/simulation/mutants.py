@@ -109,7 +109,7 @@ def with_ids_that_only_memory_knows() -> AbstractContextManager[object]:
     def forgotten(entry: Entry, known: object = None) -> dict[UUID, DecidedProposal]:
         return {}
 
-    return mock.patch.object(recovery, "settled_by", forgotten)
+    return mock.patch.object(recovery, "decisions_of", forgotten)
 
 
 def with_too_old_taken_for_rejected() -> AbstractContextManager[object]:

@@ -139,9 +139,9 @@ def hands_not_full(stage: Stage) -> str | None:
     """No worker holds more undecided records of a topic than its limit and one poll allow."""
     for process in stage.processes:
         for at, worker in process.loop.workers.items() if process.loop else ():
-            requests = worker.requests.unsettled
+            requests = worker.requests.pending
             for topic, count in (
-                (at.topic, worker.unsettled - requests),
+                (at.topic, worker.pending - requests),
                 (worker.requests.at.topic, requests),
             ):
                 if count > read_ahead.RECORDS_MAX + POLLED_MAX:

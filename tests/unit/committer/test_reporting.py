@@ -72,13 +72,13 @@ def test_who_has_no_turn_is_a_standby_and_ready() -> None:
     assert gate.loop.readiness == (False, "joining: the group has not let it in")
     gate.loop.step()
     assert gate.loop.readiness == (True, "active: 1 topic partitions")
-    heir = gate.start()
-    heir.step()
-    assert not heir.readiness[0], "the group is still sharing out"
+    successor = gate.start()
+    successor.step()
+    assert not successor.readiness[0], "the group is still sharing out"
     gate.loop.step()
-    heir.step()
+    successor.step()
     gate.loop.step()
-    result = sorted(loop.readiness for loop in (gate.loop, heir))
+    result = sorted(loop.readiness for loop in (gate.loop, successor))
     assert [is_ready for is_ready, _ in result] == [True, True]
     assert [why.partition(":")[0] for _, why in result] == ["active", "standby"]
 
@@ -126,7 +126,7 @@ def test_a_store_that_is_away_makes_no_watchman_restart_the_committer(gate: Gate
     with down:
         well = watched(gate, 300)
     assert all(well), f"unwell after {well.index(False)} s"
-    assert gate.loop.unsettled == 1, "it waits for the store"
+    assert gate.loop.pending == 1, "it waits for the store"
 
 
 def test_a_put_that_never_ends_is_no_progress() -> None:

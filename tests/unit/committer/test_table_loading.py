@@ -62,7 +62,7 @@ def test_who_waits_for_a_store_that_hangs_makes_no_watchman_restart_the_committe
 ) -> None:
     gate.send(proposal(add("a")))
     gate.settle()
-    assert (gate.loop.unsettled, gate.loop.movable) == (1, 0)
+    assert (gate.loop.pending, gate.loop.movable) == (1, 0)
 
 
 def test_a_load_is_started_once_and_checked_ever_more_rarely(gate: Gate, held: Held) -> None:

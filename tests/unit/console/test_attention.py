@@ -52,7 +52,7 @@ def well() -> Overview:
             "cdc-publisher": state("cdc-publisher", commits, active),
         },
         tables={TABLE: record},
-        aside={},
+        quarantined={},
         streams=(StreamStatus("t", "up to date", 4, 4),),
         letters=DeadLetters(0, ()),
         unread={},
@@ -127,9 +127,9 @@ def test_a_table_that_a_follower_quarantined_is_one_problem_not_two() -> None:
         attempts=3,
     )
     stopped = StreamStatus("t", "stopped", 4, 2, reason="no key")
-    overview = replace(well(), aside={TABLE: [record]}, streams=(stopped,))
+    overview = replace(well(), quarantined={TABLE: [record]}, streams=(stopped,))
     assert found(overview) == [("problem", "t")]
-    assert found(replace(overview, aside={})) == [("problem", "t")]
+    assert found(replace(overview, quarantined={})) == [("problem", "t")]
 
 
 def dead_letter(age_ms: int) -> DeadLetter:

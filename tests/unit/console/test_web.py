@@ -271,4 +271,4 @@ def test_sizes_and_ages_are_shown_in_one_unit() -> None:
         "2 d ago",
     ]
     assert age(None, NOW_MS) == ""
-    assert overview(12).aside.keys() == {ASIDE}
+    assert overview(12).quarantined.keys() == {ASIDE}

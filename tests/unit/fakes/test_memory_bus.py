@@ -114,11 +114,11 @@ def test_more_members_than_partitions_leave_the_last_without_one() -> None:
 
 
 def test_an_expired_member_is_fenced_and_loses_its_partitions(bus: MemoryBus) -> None:
-    zombie, heir = member(bus), member(bus)
+    zombie, successor = member(bus), member(bus)
     zombie.poll(10, 0.0)
-    heir.poll(10, 0.0)
+    successor.poll(10, 0.0)
     bus.expire(zombie)
-    assert heir.poll(10, 0.0).assigned == (P0, P1)
+    assert successor.poll(10, 0.0).assigned == (P0, P1)
     with pytest.raises(Fenced):
         zombie.commit({P0: Offset(1)})
     assert bus.committed("g") == {}

@@ -247,7 +247,7 @@ def test_the_window_forgets_what_is_old_and_no_more() -> None:
         state = landed(state, item)
     assert state.window_start == 4
     assert sorted(state.entries) == [4, 5, 6]
-    assert {proposal.proposal_id for proposal in proposals[3:]} == set(state.settled)
+    assert {proposal.proposal_id for proposal in proposals[3:]} == set(state.decisions)
     assert state.table_definition_at(3).metadata.id == builders.TABLE_ID
 
 

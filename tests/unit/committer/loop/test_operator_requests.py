@@ -346,7 +346,7 @@ def test_a_drop_that_waits_for_a_store_that_is_away_is_ended_by_a_halt(gate: Gat
         assert len(gate.outcomes()) == 1
         assert rules_of(gate.ask(halt())) == ["table_dropped", "committed", *["table_dropped"] * 2]
     assert record_of(gate).status == "dropped"
-    assert gate.loop.unsettled == 0
+    assert gate.loop.pending == 0
     assert len(gate.entries()) == 1
 
 
@@ -373,7 +373,7 @@ def test_a_request_among_the_proposals_is_denied_by_the_name_of_its_topic(
     assert (rejection.rule, rejection.topic) == ("wrong_topic", "tidegate.admin")
     assert (rejection.advice, rejection.field) == ("resend", "kind")
     assert record_of(gate).status == "open"
-    assert gate.loop.unsettled == 0
+    assert gate.loop.pending == 0
 
 
 @pytest.mark.parametrize("value", [encode(proposal(add("a"))), b"no JSON"])
@@ -435,7 +435,7 @@ def test_requests_are_read_no_further_while_many_wait_for_a_log(
         gate.send(*(halt(f"incident {number}") for number in range(4, 9)))
         for _ in range(3):
             gate.loop.step()
-        assert gate.loop.unsettled == 5
+        assert gate.loop.pending == 5
     gate.settle(60)
-    assert gate.loop.unsettled == 0
+    assert gate.loop.pending == 0
     assert rules_of(gate.outcomes()[2:]) == ["committed"] * 10

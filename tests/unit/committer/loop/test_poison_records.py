@@ -331,14 +331,14 @@ def test_once_one_is_blamed_three_deaths_count_against_another_one_alone() -> No
     for suspect, deaths in (("u", 1), ("v", 1), ("v", 2), ("u", 1), ("u", 2)):
         note = inherited(replace(note, suspect=suspect), note.owner + "b", RECORDS)
         assert (note.deaths, note.against, [*note.guilty]) == (deaths, suspect, ["t"])
-    note = inherited(replace(note, suspect="u"), "heir", RECORDS)
+    note = inherited(replace(note, suspect="u"), "successor", RECORDS)
     assert (note.deaths, note.against, [*note.guilty]) == (0, "", ["t", "u"])
 
 
 def test_the_third_death_blames_who_was_on_trial_and_starts_counting_anew() -> None:
     result = SuspectNote("a", 2, 20, alone=True, suspect="t", guilty={"u": False})
-    heir = inherited(result, "b", RECORDS)
-    assert heir == SuspectNote("b", 0, 20, alone=True, guilty={"u": False, "t": False})
+    successor = inherited(result, "b", RECORDS)
+    assert successor == SuspectNote("b", 0, 20, alone=True, guilty={"u": False, "t": False})
 
 
 def test_the_oldest_guilt_is_forgotten_first() -> None:

@@ -155,7 +155,7 @@ def test_where_others_win_every_version_the_table_rests_and_its_writers_wait(
         for _ in range(9):
             gate.loop.step()
     assert gate.table_committer().rests_until_s > gate.clock.boot
-    assert (len(gate.entries()), gate.loop.unsettled) == (4, 1)
+    assert (len(gate.entries()), gate.loop.pending) == (4, 1)
     gate.settle(12)
     assert (gate.outcomes()[-1].status, gate.outcomes()[-1].version) == ("committed", 4)
 
@@ -417,9 +417,9 @@ def test_reading_stops_while_too_much_waits(monkeypatch: pytest.MonkeyPatch, gat
     gate.send(*(proposal(add(f"g{number}")) for number in range(10)))
     for _ in range(3):
         gate.loop.step()
-    assert gate.loop.unsettled == 10
+    assert gate.loop.pending == 10
     gate.settle(60)
-    assert gate.loop.unsettled == 0
+    assert gate.loop.pending == 0
     assert len(gate.outcomes()) == 21
 
 

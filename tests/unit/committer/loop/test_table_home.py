@@ -179,7 +179,7 @@ def test_proposals_at_a_table_that_closes_are_answered_with_its_home() -> None:
     worker.tables.open()
     gate.settle()
     assert [denial(outcome) for outcome in outcomes(gate, AWAY)] == [("other_partition", HOME)]
-    assert worker.unsettled == 0
+    assert worker.pending == 0
 
 
 def test_a_table_dropped_on_any_topic_partition_is_dropped() -> None:

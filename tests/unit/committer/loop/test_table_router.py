@@ -169,7 +169,7 @@ def test_a_table_to_be_whose_store_stays_away_is_given_up_when_its_time_is_over(
     assert (outcome.status, outcome.rejection.rule) == ("denied", "Unavailable")
     assert (outcome.rejection.advice, outcome.rejection.field) == ("retry", "table_root")
     assert "403 AccessDenied" in outcome.rejection.reason
-    assert gate.loop.unsettled == 0, "the offset stands behind it"
+    assert gate.loop.pending == 0, "the offset stands behind it"
     later = one.model_copy(update={"deadline_ms": None})
     assert [item.status for item in gate.ask(later)] == ["committed"]
 

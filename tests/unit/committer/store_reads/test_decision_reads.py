@@ -128,7 +128,7 @@ def test_a_store_that_hangs_for_one_table_lets_the_others_commit_on(
     held.answer()
     gate.settle()
     assert [outcome.table for outcome in gate.outcomes()].count(TABLE) == 3
-    assert gate.loop.unsettled == 0
+    assert gate.loop.pending == 0
 
 
 def test_versions_of_others_are_learned_at_an_idle_table_while_others_commit(
@@ -171,7 +171,7 @@ def test_what_a_slow_store_has_fetched_is_decided_on_however_long_it_took(
 def test_who_waits_for_such_a_store_makes_no_watchman_restart_the_committer(gate: Gate) -> None:
     gate.send(with_a_claim(gate))
     gate.settle()
-    assert (gate.loop.unsettled, gate.loop.movable) == (1, 0)
+    assert (gate.loop.pending, gate.loop.movable) == (1, 0)
 
 
 def test_an_offset_is_not_passed_before_its_answer(gate: Gate, held: Held) -> None:

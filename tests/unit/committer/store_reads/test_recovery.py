@@ -74,7 +74,7 @@ def plain(state: TableState) -> tuple[object, ...]:
         set(state.files),
         dict(state.apps),
         dict(state.entries),
-        dict(state.settled),
+        dict(state.decisions),
         [state.table_definition_at(version) for version in range(state.version + 1)],
     )
 

@@ -99,7 +99,7 @@ def test_others_are_decided_while_history_is_read(gate: Gate, held: Held) -> Non
     held.held.clear()
     gate.settle()
     assert statuses(gate, old) == ["committed"]
-    assert gate.loop.unsettled == 0
+    assert gate.loop.pending == 0
 
 
 def test_who_follows_in_the_same_series_waits_behind_it(gate: Gate, held: Held) -> None:

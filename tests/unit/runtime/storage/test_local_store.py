@@ -266,9 +266,9 @@ def test_the_first_listing_makes_durable_what_a_dead_writer_named_last(
 ) -> None:
     LocalStore(str(tmp_path)).put(PATH, b"x")
     synced.clear()
-    heir = LocalStore(str(tmp_path))
-    assert len(list(heir.list_from("_delta_log", ""))) == 1
-    assert len(list(heir.list_from("_delta_log", ""))) == 1
+    successor = LocalStore(str(tmp_path))
+    assert len(list(successor.list_from("_delta_log", ""))) == 1
+    assert len(list(successor.list_from("_delta_log", ""))) == 1
     assert synced == [str(tmp_path / "_delta_log")]
 
 
