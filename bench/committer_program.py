@@ -99,7 +99,7 @@ class Rig:
     def _done(self) -> int:
         """Return how many records were taken and answered."""
         workers = self.loop.workers.values()
-        return sum((worker.position or 0) - worker.unsettled for worker in workers)
+        return sum((worker.position or 0) - worker.pending for worker in workers)
 
     def proposal(self, number: int) -> bytes:
         """Return the record of a blind append."""
@@ -125,17 +125,17 @@ class Rig:
 
 def kept(folder: str) -> Work:
     """Load a table and let it grow by a tenth. Extra: bytes a file."""
-    before = _settled_mib()
+    before = _collected_mib()
     return _grown(before, recovery.load(open_store(folder), TABLE, WINDOW).files)
 
 
 def kept_as_text(folder: str) -> Work:
     """Keep the same files in a dict of Python strings. Extra: bytes a file."""
-    before = _settled_mib()
+    before = _collected_mib()
     paths = canonical_paths(open_keys(open_store(folder)).files["path"])
     files: dict[str, str | None] = dict.fromkeys(paths.to_pylist())
     del paths
-    mib = _settled_mib() - before
+    mib = _collected_mib() - before
     return lambda: (len(files), mib * (1 << 20) / len(files))
 
 
@@ -172,7 +172,7 @@ def commits(folder: str) -> Work:
 
 def _grown(before_mib: float, files: LiveFiles) -> Work:
     files, _ = _growth(files)
-    mib = _settled_mib() - before_mib
+    mib = _collected_mib() - before_mib
     return lambda: (len(files), mib * (1 << 20) / len(files))
 
 
@@ -200,7 +200,7 @@ def _age_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - int(ticks) / 100
 
 
-def _settled_mib() -> float:
+def _collected_mib() -> float:
     gc.collect()
     pa.default_memory_pool().release_unused()
     time.sleep(DECAY_S)

@@ -103,9 +103,9 @@ def _planned(folder: str, predicate: Callable[[int], Predicate]) -> Work:
 
 
 def _warm(folder: str, load: Callable[[], object]) -> Work:
-    before_mib = _settled_mib()
+    before_mib = _collected_mib()
     loaded = load()
-    mib = _settled_mib() - before_mib
+    mib = _collected_mib() - before_mib
     paths = open_keys(open_store(folder)).files["path"].to_pylist()
 
     def ask() -> Counted:
@@ -115,7 +115,7 @@ def _warm(folder: str, load: Callable[[], object]) -> Work:
     return ask
 
 
-def _settled_mib() -> float:
+def _collected_mib() -> float:
     gc.collect()
     pa.default_memory_pool().release_unused()
     return held_mib()

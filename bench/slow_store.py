@@ -123,11 +123,13 @@ class _Request:
     def table(self) -> str:
         """The bucket and the first folder of the key, or of the prefix of a listing."""
         full_key = (
-            self.key if self.names_an_object else f"{self.key.strip('/')}/{self.told('prefix')}"
+            self.key
+            if self.names_an_object
+            else f"{self.key.strip('/')}/{self.parameter('prefix')}"
         )
         return "/".join(full_key.split("/")[:2])
 
-    def told(self, name: str) -> str:
+    def parameter(self, name: str) -> str:
         """Return a query parameter, or ""."""
         return self.query.get(name, [""])[0]
 
@@ -212,11 +214,11 @@ class _Objects:
 
     def _page(self, request: _Request) -> bytes:
         self.asked[request.table]["LIST"] += 1
-        bucket, prefix = request.key.strip("/"), request.told("prefix")
-        most = int(request.told("max-keys") or KEYS_A_PAGE)
+        bucket, prefix = request.key.strip("/"), request.parameter("prefix")
+        most = int(request.parameter("max-keys") or KEYS_A_PAGE)
         whole, cut = f"{bucket}/{prefix}", len(bucket) + 1
-        place = bisect.bisect_left(self.keys, request.told("continuation-token") or whole)
-        if after := request.told("start-after"):
+        place = bisect.bisect_left(self.keys, request.parameter("continuation-token") or whole)
+        if after := request.parameter("start-after"):
             place = max(place, bisect.bisect_right(self.keys, f"{bucket}/{after}"))
         contents: list[str] = []
         folders: dict[str, None] = {}
@@ -226,7 +228,7 @@ class _Objects:
                 following = self.keys[place]
                 break
             key = self.keys[place][cut:]
-            end = key.find(request.told("delimiter") or "\0", len(prefix))
+            end = key.find(request.parameter("delimiter") or "\0", len(prefix))
             if end >= 0:
                 folders[key[: end + 1]] = None
             else:

@@ -76,9 +76,9 @@ def figures(stack: LocalStack, folder: Path, rounds: int) -> list[Figure]:
     for number in range(2 * rounds):
         sign = signal.SIGKILL if number % 2 else signal.SIGTERM
         table = gate_writers.create(stack.kafka, folder / "tables" / f"takeover-{number}")
-        heir = _committer(stack, folder, number)
-        heir.start()
-        heir.wait_ready()
+        successor = _committer(stack, folder, number)
+        successor.start()
+        successor.wait_ready()
         with Steady(stack.kafka, table) as writer:
             time.sleep(STEADY_S)
             since_s = time.monotonic()
@@ -87,7 +87,7 @@ def figures(stack: LocalStack, folder: Path, rounds: int) -> list[Figure]:
             took_s = writer.silence_s(since_s)
         (killed if sign is signal.SIGKILL else clean).append(took_s)
         _console.print(f"takeover, round {number}, {sign.name}: {took_s:.2f} s")
-        active = heir
+        active = successor
     active.child.stop()
     limit_s = session_s + KILLED_SPARE_S
     return [
@@ -120,5 +120,5 @@ def _committer(stack: LocalStack, folder: Path, number: int) -> ServiceProcess:
         "kafka.session_timeout_ms": str(kafka.session_timeout_ms),
         "committer.roots": json.dumps([(folder / "tables").as_uri()]),
     }
-    command = Command(f"heir-{number}", service_argv("committer", overrides=overrides))
+    command = Command(f"successor-{number}", service_argv("committer", overrides=overrides))
     return service_process(command, folder / "heirs")

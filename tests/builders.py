@@ -244,10 +244,11 @@ class StillClock:
     """A clock that advances only when a test says so."""
 
     boot: float = 0.0
+    epoch_ms: int = NOW_MS
 
     def now_ms(self) -> int:
         """Return wall time."""
-        return NOW_MS + int(self.boot * 1000)
+        return self.epoch_ms + int(self.boot * 1000)
 
     def boot_s(self) -> float:
         """Return boot time."""

@@ -20,11 +20,7 @@ from tidegate_delta.features.supported_features import FEATURES
 from tidegate_delta.properties.property import Property
 from tidegate_delta.properties.table_properties import ALL
 
-VERSIONS: Final = (
-    ("delta-spark", "4.4.0"),
-    ("delta-kernel-rs", "b14c3fb"),
-    ("delta-rs", "1.6.6"),
-)
+VERSIONS: Final = (("delta-spark", "4.4.0"), ("delta-kernel-rs", "b14c3fb"), ("delta-rs", "1.6.6"))
 """The clients that `PEERS` describes, each with its release or commit."""
 
 
@@ -137,10 +133,7 @@ OWN_PROPERTIES: Final[Mapping[str, tuple[str, str]]] = {
         key: ("a positive whole number", f"lowers `committer.{limit}` for the table")
         for key, limit in GROUP_LIMITS.items()
     },
-    UNSAFE_WRITERS: (
-        "warn or halt",
-        "overrides `committer.unsafe_writers` for the table",
-    ),
+    UNSAFE_WRITERS: ("warn or halt", "overrides `committer.unsafe_writers` for the table"),
     VERIFY_FILES: (
         "true or false",
         "for every proposal to the table the committer checks that its new files are there and "
@@ -178,8 +171,7 @@ def features_page() -> str:
         (_property_cells(prop) for prop in sorted(ALL, key=lambda prop: prop.key.lower())),
     )
     own = _table(
-        ["property", "is", "does"],
-        ([f"`{key}`", *cells] for key, cells in OWN_PROPERTIES.items()),
+        ["property", "is", "does"], ([f"`{key}`", *cells] for key, cells in OWN_PROPERTIES.items())
     )
     parts = (_TITLE, _SUPPORT, support, _RULES, rules, _PROPERTIES, properties, _OWN, own)
     return "\n".join(parts)

@@ -83,7 +83,7 @@ class CdcPublisher:
         self._tables: dict[UUID, TableRecord] = {}
         self._owners: dict[str, UUID] = {}
         self._streams: dict[UUID, TableStream] = {}
-        self._aside: dict[UUID, TableRecord] = {}
+        self._quarantined: dict[UUID, TableRecord] = {}
         self._lost: set[UUID] = set()
         self._leased_until_ms: dict[UUID, int] = {}
         self._keyless: dict[UUID, int] = {}
@@ -110,7 +110,7 @@ class CdcPublisher:
 
         A table that is set aside waits for a pass, an unfinished one for its next turn.
         """
-        if record.table in self._aside or record.table in self._behind:
+        if record.table in self._quarantined or record.table in self._behind:
             return
         self._publish_of(record)
         self._quarantine.tell()
@@ -163,14 +163,16 @@ class CdcPublisher:
         for table_id, stream in self._streams.items():
             stream.receive(self._signals.after(table_id, stream.signal))
         behind, self._behind = self._behind, {}
-        aside, self._aside = self._aside, {}
+        quarantined, self._quarantined = self._quarantined, {}
         self._tables = self._registered()
         followed_ids = {table.table for table in self._tables.values() if table.status in FOLLOWED}
         retried = self._quarantine.refresh(followed_ids)
         for table_id in retried:
             self._keyless.pop(table_id, None)
         waits = self._quarantine.waits
-        self._aside |= {table_id: record for table_id, record in aside.items() if waits(table_id)}
+        self._quarantined |= {
+            table_id: record for table_id, record in quarantined.items() if waits(table_id)
+        }
         lost = {table_id for table_id in self._lost if not waits(table_id)} | retried
         self._lost -= lost
         heads: dict[UUID, int] = {}
@@ -180,7 +182,7 @@ class CdcPublisher:
                 heads |= {} if head is None else {record.table: head}
         followed = [self._tables[table] for table in heads]
         not_open = [record for record in followed if record.table not in self._streams]
-        positions = self._positions("settled") if not_open else {}
+        positions = self._positions("committed") if not_open else {}
         stuck = [
             record
             for record in not_open
@@ -203,9 +205,9 @@ class CdcPublisher:
             else:
                 self._catch_up(table, heads[table.table], until_s)
         self._beat_if_due(followed, positions)
-        own_tables = self._streams.keys() | self._aside.keys()
+        own_tables = self._streams.keys() | self._quarantined.keys()
         names = {table.name for table in self._tables.values() if table.table in own_tables}
-        for record in aside.values():
+        for record in quarantined.values():
             if record.name not in names:
                 _remove_metrics(record.name)  # published by another publisher, or not at all
 
@@ -255,7 +257,7 @@ class CdcPublisher:
         if changes.key == "none":
             return True
         if self._keyless.get(table.table) == head:
-            self._aside[table.table] = table
+            self._quarantined[table.table] = table
             return False
         with self._contain_error(table):
             store = open_store(table.table_root, self._settings.storage)
@@ -268,7 +270,7 @@ class CdcPublisher:
                 self._keyless[table.table] = head
                 if is_asked_for(metadata, changes.key_columns):
                     raise
-                self._aside[table.table] = table
+                self._quarantined[table.table] = table
                 self._quarantine.heal(table.table)
                 if is_news:
                     _log_quarantined(table, error, logging.WARNING)
@@ -444,7 +446,7 @@ class CdcPublisher:
             may_pass = isinstance(error, Unavailable) or is_fault(error)
             if table.table in self._streams and may_pass:
                 self._lost.add(table.table)
-            self._aside[table.table] = table
+            self._quarantined[table.table] = table
             self._quarantine.hold(table.table, table.name, error, logging.ERROR)
             for lag in _LAGS:
                 lag.labels(table.name).set(inf)
@@ -504,7 +506,7 @@ class CdcPublisher:
         if table.table in self._streams:
             self._behind[table.table] = table, head
 
-    def _positions(self, until: Literal["end", "settled"]) -> Positions:
+    def _positions(self, until: Literal["end", "committed"]) -> Positions:
         """Read the positions, waiting as long as the abort of an abandoned transaction may take."""
         patience_s = _ABORTED_WITHIN_S + self._settings.cdc.transaction_timeout_ms / 1000
         return self._position_reader.read(patience_s, until)

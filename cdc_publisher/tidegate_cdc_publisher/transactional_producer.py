@@ -59,7 +59,7 @@ _WAIT_S: Final = 30.0
 _BY_KEY: Final = -1
 _LEVEL: Final = {
     "end": IsolationLevel.READ_UNCOMMITTED,
-    "settled": IsolationLevel.READ_COMMITTED,
+    "committed": IsolationLevel.READ_COMMITTED,
 }
 
 
@@ -242,11 +242,11 @@ class PositionReader:
         self._next: dict[int, int] = {}
         self._newest: dict[bytes | None, bytes | None] = {}
 
-    def read(self, timeout_s: float, until: Literal["end", "settled"]) -> Positions:
+    def read(self, timeout_s: float, until: Literal["end", "committed"]) -> Positions:
         """Return the last position of every table.
 
         `end` reads to the high watermark: a position of ours may follow the open transaction of
-        another table, so it waits for that transaction. `settled` reads to the last stable offset
+        another table, so it waits for that transaction. `committed` reads to the last stable offset
         only, so its positions may be out of date.
         Raises: Unavailable, when the offset is not reached in time; Misconfigured.
         """
@@ -308,8 +308,8 @@ class PositionReader:
 
 
 def read_positions(settings: KafkaSettings, timeout_s: float = POSITIONS_S) -> Positions:
-    """Return the last settled position of every table, once. Raises: as `PositionReader.read`."""
-    return PositionReader(settings).read(timeout_s, "settled")
+    """Return the last committed position of every table, once. Raises: as `PositionReader.read`."""
+    return PositionReader(settings).read(timeout_s, "committed")
 
 
 def _client(settings: KafkaSettings) -> dict[str, Any]:

@@ -92,7 +92,7 @@ class Overview:
     cluster: ClusterSize | None
     services: Mapping[str, ServiceState]
     tables: Mapping[UUID, TableRecord]
-    aside: Mapping[UUID, Sequence[FollowerRecord]]
+    quarantined: Mapping[UUID, Sequence[FollowerRecord]]
     streams: Sequence[StreamStatus]
     letters: DeadLetters
     unread: Mapping[str, str]
@@ -123,7 +123,9 @@ class OverviewReader:
             positions = pool.submit(self._positions)
             letters = pool.submit(newest_letters, self._bus, topics, LETTERS)
         tables = _part(unread, "tables", registry, dict[UUID, TableRecord])
-        aside = list(_part(unread, "followers", followers, dict[bytes, FollowerRecord]).values())
+        quarantined = list(
+            _part(unread, "followers", followers, dict[bytes, FollowerRecord]).values()
+        )
         places = _part(unread, "change streams", positions, lambda: None)
         found_services, missing = _part(unread, "services", services, lambda: ({}, {}))
         return Overview(
@@ -133,11 +135,11 @@ class OverviewReader:
             cluster=_part(unread, "cluster", cluster, lambda: None),
             services=found_services,
             tables=tables,
-            aside={
-                table: [record for record in aside if record.table == table]
-                for table in {record.table for record in aside}
+            quarantined={
+                table: [record for record in quarantined if record.table == table]
+                for table in {record.table for record in quarantined}
             },
-            streams=() if places is None else tuple(statuses(tables.values(), places, aside)),
+            streams=() if places is None else tuple(statuses(tables.values(), places, quarantined)),
             letters=_part(unread, "dead letters", letters, lambda: _NO_LETTERS),
             unread=unread | missing,
         )
@@ -326,7 +328,7 @@ def _halted(table: TableRecord) -> Attention:
 
 
 def _followers(overview: Overview) -> Iterator[Attention]:
-    for records in overview.aside.values():
+    for records in overview.quarantined.values():
         for record in records:
             yield Attention(
                 "problem",
@@ -341,9 +343,9 @@ def _followers(overview: Overview) -> Iterator[Attention]:
 
 
 def _streams(overview: Overview) -> Iterator[Attention]:
-    aside = {record.name for records in overview.aside.values() for record in records}
+    quarantined = {record.name for records in overview.quarantined.values() for record in records}
     for stream in overview.streams:
-        if stream.state == "stopped" and stream.table not in aside:
+        if stream.state == "stopped" and stream.table not in quarantined:
             yield Attention(
                 "problem",
                 stream.table,

@@ -61,7 +61,7 @@ def facts(overview: Overview) -> dict[str, str]:
         "kafka": f"{overview.bootstrap_servers}: {size}topics {overview.topics.prefix}*",
         **{service: _service(state) for service, state in overview.services.items()},
         "tables": f"{len(overview.tables)}{_by_state(states)}",
-        "set aside": str(sum(len(records) for records in overview.aside.values())),
+        "set aside": str(sum(len(records) for records in overview.quarantined.values())),
         "change streams": f"{len(overview.streams)}{_by_state(streams)}",
         "dead letters": f"{letters.count}{newest}",
     }
@@ -81,7 +81,7 @@ def as_data(overview: Overview, items: list[Attention]) -> dict[str, Any]:
         "tables": dict(Counter(table.status for table in overview.tables.values())),
         "set_aside": [
             record.model_dump(mode="json")
-            for records in overview.aside.values()
+            for records in overview.quarantined.values()
             for record in records
         ],
         "streams": dict(Counter(stream.state for stream in overview.streams)),

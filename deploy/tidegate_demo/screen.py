@@ -50,7 +50,7 @@ def proposals_table(answered: Sequence[AnsweredProposal]) -> Table:
     groups: dict[tuple[str, str], list[AnsweredProposal]] = defaultdict(list)
     for proposal in answered:
         groups[proposal.proposal.operation.name, _status(proposal.outcomes)].append(proposal)
-    table = _table("Proposals", "operation", "outcome", "count", "repeats told", "p50 ms", "p99 ms")
+    table = _table("Proposals", "operation", "outcome", "count", "repeats", "p50 ms", "p99 ms")
     for (operation, status), members in sorted(groups.items()):
         latencies = sorted(member.latency_ms for member in members if member.latency_ms is not None)
         repeats = sum(outcome.repeat for member in members for outcome in member.outcomes)

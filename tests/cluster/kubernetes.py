@@ -35,13 +35,7 @@ def call(
 ) -> "subprocess.CompletedProcess[str]":
     """Run a command; with `check`, fail the test with all that it printed."""
     done = subprocess.run(
-        argv,
-        capture_output=True,
-        text=True,
-        input=given,
-        timeout=timeout_s,
-        check=False,
-        cwd=ROOT,
+        argv, capture_output=True, text=True, input=given, timeout=timeout_s, check=False, cwd=ROOT
     )
     if check and done.returncode != 0:
         pytest.fail(f"{shlex.join(argv)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")

@@ -25,7 +25,7 @@ PATIENCE_S = 300.0
 _said = threading.Lock()
 
 
-def say(**said: object) -> None:
+def emit(**said: object) -> None:
     """Print a line of JSON at once."""
     with _said:
         sys.stdout.write(orjson.dumps(said).decode() + "\n")
@@ -51,10 +51,10 @@ def append(client: Client, root: str, writer: str, number: int) -> None:
         try:
             client.append(root, rows, batch_id=number)
         except (OutcomeUnknown, Unavailable) as error:
-            say(writer=writer, number=number, again=str(error))
+            emit(writer=writer, number=number, again=str(error))
             continue
         took_s = time.time() - began_s
-        say(writer=writer, number=number, began_s=began_s, took_s=took_s, tries=tries)
+        emit(writer=writer, number=number, began_s=began_s, took_s=took_s, tries=tries)
         return
     sys.exit(f"{writer}: number {number} has no outcome")
 
@@ -76,7 +76,7 @@ def write(root: str, writers: int) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    say(end=True)
+    emit(end=True)
     # The pod stays, so that changes can be counted in it.
     threading.Event().wait()
 
@@ -91,7 +91,7 @@ def count_changes(name: str, count: int) -> None:
             for change in stream.changes(quiet_s=5):
                 copy.apply(change)
             result = len(copy.rows)
-    say(rows=result)
+    emit(rows=result)
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ class Day:
         lines = [json.loads(line) for line in said if line.startswith('{"writer"')]
         return [line for line in lines if "took_s" in line]
 
-    def tell(self) -> str:
+    def report(self) -> str:
         """Return a table: each part's length, commits, and the slowest that ran in it."""
         rows = ["part                       seconds  commits  slowest s"]
         written = self.written()
@@ -173,11 +173,7 @@ def day(namespace: str, tmp_path_factory: pytest.TempPathFactory) -> Day:
     literals = [f"--from-literal={name}={value}" for name, value in KEYS.items()]
     kubectl("-n", namespace, "create", "secret", "generic", "store-keys", *literals)
     small = {"resources": {"requests": {"cpu": "20m", "memory": "128Mi"}}}
-    storage = {
-        "endpoint_url": f"http://{store}:9000",
-        "region": "us-east-1",
-        "path_style": "true",
-    }
+    storage = {"endpoint_url": f"http://{store}:9000", "region": "us-east-1", "path_style": "true"}
     values = {
         "image": {"registry": os.environ["IMAGES"], "tag": os.environ.get("TAG", "")},
         "environmentSecret": "store-keys",
@@ -263,7 +259,7 @@ def test_nothing_is_lost(day: Day) -> None:
     day.kubectl("exec", "writer", "--", "touch", "/tmp/stop")
     until(lambda: '"end":true' in day.kubectl("logs", "writer"), "the writers' end", PATIENCE_S)
     day.begin("end")
-    sys.stdout.write(f"\n{day.tell()}\n")
+    sys.stdout.write(f"\n{day.report()}\n")
     result = {(line["writer"], line["number"]) for line in day.written()}
     assert len(result) > len(day.parts), "there was a load"
     with listening("-n", day.namespace, "port-forward", "pod/store", ":9000") as port:

@@ -48,7 +48,7 @@ def main(folders: list[str]) -> int:
     result = {}
     for folder in folders:
         if folder.startswith(FACTS):
-            result[folder.removeprefix(FACTS)] = _told(spark, folder.removeprefix(FACTS))
+            result[folder.removeprefix(FACTS)] = _facts_or_error(spark, folder.removeprefix(FACTS))
         else:
             result[folder] = _read(spark, folder)
     # VACUUM prints to standard output too.
@@ -81,7 +81,7 @@ def _read(spark: SparkSession, folder: str) -> dict[str, Any]:
     }
 
 
-def _told(spark: SparkSession, folder: str) -> dict[str, Any]:
+def _facts_or_error(spark: SparkSession, folder: str) -> dict[str, Any]:
     """Return the rows at the head and one version before, and the log's content; or the error."""
     try:
         return _facts(spark, folder)

@@ -90,7 +90,7 @@ def tracked_in_mid_life(deployment: Deployment) -> Grown:
     own = {**seen.configuration, **supported("rowTracking")}
     table.change("SET TBLPROPERTIES", seen.with_(configuration=own))
     again = [item.with_(data_change=False) for item in table.live()]
-    table.say("ROW TRACKING BACKFILL", *again)
+    table.commit_actions("ROW TRACKING BACKFILL", *again)
     seen = table.snapshot.metadata
     own = {**seen.configuration, "delta.enableRowTracking": "true", **MATERIALIZED}
     table.change("SET TBLPROPERTIES", seen.with_(configuration=own))
@@ -157,7 +157,7 @@ def cdc_recorded(deployment: Deployment) -> Grown:
     [marked] = [add for add in table.live() if '"minValues":{"k":4' in (add.stats or "")]
     bounds = {**json.loads(marked.stats or "{}"), "tightBounds": False}
     result = {"deletion_vector": inline(of_rows([1])), "stats": json.dumps(bounds)}
-    table.say("DELETE", proposal_builders.removal(marked, 0), marked.with_(**result))
+    table.commit_actions("DELETE", proposal_builders.removal(marked, 0), marked.with_(**result))
     return table
 
 

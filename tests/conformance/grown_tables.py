@@ -127,7 +127,7 @@ class Grown(Written):
         )
         mapped = map_columns(None, metadata, _new_names())
         made = resolve_definition(None, mapped).definition if self.by_hand else define_new(mapped)
-        self.say("CREATE TABLE", made.protocol, made.metadata, *also)
+        self.commit_actions("CREATE TABLE", made.protocol, made.metadata, *also)
 
     def change(self, operation: str, metadata: Metadata, *also: Action) -> None:
         """Replace the metadata by an alteration's result, with the protocol that it needs."""
@@ -137,7 +137,7 @@ class Grown(Written):
         after, protocol = settled.definition
         mapped = map_columns(before.metadata, after, _new_names())
         result = () if protocol == before.protocol else (protocol,)
-        self.say(operation, *result, mapped, *also)
+        self.commit_actions(operation, *result, mapped, *also)
 
     def set(self, **properties: str) -> None:
         """Set properties, named without `delta.` and with `__` for dots."""
@@ -148,7 +148,7 @@ class Grown(Written):
 
     def append(self, rows: Rows, *also: Action) -> None:
         """Append rows, one file for each set of partition values."""
-        self.say("WRITE", *also, *self.adds(rows))
+        self.commit_actions("WRITE", *also, *self.adds(rows))
 
     def adds(self, rows: Rows, **more: pa.Array) -> list[Add]:
         """Return the new files of some rows; `more` are columns beyond the schema's."""
@@ -193,7 +193,7 @@ class Grown(Written):
         live = self.live()
         removes = [proposal_builders.removal(item, CLOCK.now_ms()) for item in live]
         reads = ReadSet(files=tuple(one.path for one in live), whole_table=True)
-        self.say(operation, *also, *removes, *self.adds(rows, **more), reads=reads)
+        self.commit_actions(operation, *also, *removes, *self.adds(rows, **more), reads=reads)
 
     def delete_rows(self, *each: Sequence[int]) -> None:
         """Delete rows by their keys; several deletes on the topic share one entry."""
@@ -236,7 +236,7 @@ class Grown(Written):
         pq.write_table(rows, self.path / path, store_schema=False)
         return Cdc(path=path, partition_values={}, size=(self.path / path).stat().st_size)
 
-    def say(self, operation: str, *actions: Action, reads: ReadSet = NO_READS) -> None:
+    def commit_actions(self, operation: str, *actions: Action, reads: ReadSet = NO_READS) -> None:
         """Commit some actions as a version."""
         self.path.mkdir(exist_ok=True)
         head = -1 if operation == "CREATE TABLE" else int(self.snapshot.version)

@@ -5,7 +5,7 @@ from random import Random
 from typing import Final
 
 from tests.conformance.oracle_predicates import SPELLINGS, made_up, sql_of
-from tests.conformance.oracle_vectors import Case, Pool, columns_of, rows_of, say
+from tests.conformance.oracle_vectors import Case, Pool, add_action, columns_of, rows_of
 
 OPERATIONS: Final = (
     "WRITE", "STREAMING UPDATE", "DELETE", "UPDATE", "MERGE", "TRUNCATE", "OPTIMIZE", "REORG",
@@ -108,14 +108,14 @@ def app_ids(pool: Pool, random: Random, case: Case) -> None:
 
 def with_txn(pool: Pool, random: Random, case: Case) -> None:
     txn = {"txn": {"appId": random.choice("ab"), "version": random.randint(0, 9)}}
-    say(random.choice([case["actions"], *case["winners"]]), txn)
+    add_action(random.choice([case["actions"], *case["winners"]]), txn)
 
 
 def with_domain(pool: Pool, random: Random, case: Case) -> None:
     name, text = random.choice(DOMAINS)
     removed = random.random() < 0.2 and name != "delta.rowTracking"
     domain = {"domain": name, "configuration": text, "removed": removed}
-    say(random.choice([case["actions"], *case["winners"]]), {"domainMetadata": domain})
+    add_action(random.choice([case["actions"], *case["winners"]]), {"domainMetadata": domain})
 
 
 DOMAINS: Final = (
@@ -195,7 +195,7 @@ def action_of_other(pool: Pool, random: Random, case: Case) -> None:
     result = [row for rows in (other["actions"], *other["winners"]) for row in rows]
     result = [row for row in result if "commitInfo" not in row]
     if result:
-        say(random.choice([case["actions"], *case["winners"]]), random.choice(result))
+        add_action(random.choice([case["actions"], *case["winners"]]), random.choice(result))
 
 
 def own_as_winner(pool: Pool, random: Random, case: Case) -> None:

@@ -48,7 +48,7 @@ def write(cases: Iterable[Mapping[str, Any]]) -> None:
     ARCHIVE.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
 
 
-def asked(cases: Iterable[Mapping[str, Any]]) -> Iterator[Case]:
+def decided_cases(cases: Iterable[Mapping[str, Any]]) -> Iterator[Case]:
     """Yield cases with delta-spark's decision on each.
 
     Raises: NoJar.
@@ -166,5 +166,5 @@ def _mark_in_force(case: Mapping[str, Any]) -> int:
 
 if __name__ == "__main__":
     seed, count = map(int, sys.argv[1:])
-    fresh = asked(islice(new_cases(seed), count))
+    fresh = decided_cases(islice(new_cases(seed), count))
     write([*(decided() if ARCHIVE.exists() else ()), *fresh])

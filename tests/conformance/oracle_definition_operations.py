@@ -154,12 +154,12 @@ def unbackfills(table: Table, place: str | None) -> Doing:
 def clusters(table: Table, place: str | None) -> Doing:
     """Change the clustering, or end it."""
     if not table.has("clustering"):
-        return says(table, place)
+        return set_domain(table, place)
     result = json.dumps({"clusteringColumns": table.random.choice(([["id"]], []))})
     return Doing("CLUSTER BY", [domain("delta.clustering", result)])
 
 
-def says(table: Table, place: str | None) -> Doing:
+def set_domain(table: Table, place: str | None) -> Doing:
     """Set a metadata domain, or remove it."""
     if not table.has("domainMetadata"):
         return Doing(table.random.choice(("VACUUM START", "VACUUM END", "Empty Commit")))

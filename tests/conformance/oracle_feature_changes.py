@@ -11,7 +11,7 @@ from random import Random
 from typing import Final
 
 from tests.conformance.oracle_table_changes import LEVEL, LEVELS, list_features
-from tests.conformance.oracle_vectors import Case, Pool, Row, everywhere, rows_of, say
+from tests.conformance.oracle_vectors import Case, Pool, Row, add_action, everywhere, rows_of
 
 MAPPING: Final = "delta.columnMapping."
 NUMBERED: Final = "delta.identity."
@@ -40,7 +40,7 @@ def marked(pool: Pool, random: Random, case: Case) -> None:
         if random.random() < 0.6:
             result = json.dumps({"rowIdHighWaterMark": random.choice((39, 49, 59, 200))})
             domain = {"domain": "delta.rowTracking", "configuration": result, "removed": False}
-            say(rows, {"domainMetadata": domain})
+            add_action(rows, {"domainMetadata": domain})
 
 
 def backfilled(pool: Pool, random: Random, case: Case) -> None:
@@ -145,7 +145,7 @@ def counts(pool: Pool, random: Random, case: Case) -> None:
         schema["fields"][0]["metadata"][f"{NUMBERED}highWaterMark"] = random.randint(1, 50)
         metadata["schemaString"] = json.dumps(schema)
         if random.random() < 0.3:
-            say(case["actions"], {"metaData": metadata})
+            add_action(case["actions"], {"metaData": metadata})
             continue
         info = _info("WRITE")
         if random.random() < 0.85:
@@ -183,7 +183,7 @@ def widens(pool: Pool, random: Random, case: Case) -> None:
     field["metadata"]["delta.typeChanges"] = changes
     metadata["schemaString"] = json.dumps(schema)
     row: Row = {"metaData": metadata}
-    say(
+    add_action(
         case["actions"]
         if random.random() < 0.85
         else random.choice([case["actions"], *case["winners"]]),
@@ -203,7 +203,7 @@ def clusters(pool: Pool, random: Random, case: Case) -> None:
         if rows is None:
             _win(random, case, _info("CLUSTER BY"), row)
         else:
-            say(rows, row)
+            add_action(rows, row)
     if random.random() < 0.7:
         name = random.choice(("REPLACE TABLE", "CREATE OR REPLACE TABLE AS SELECT", "WRITE",
                               "REPLACE TABLE AS SELECT", "RESTORE"))  # fmt: skip
@@ -274,7 +274,7 @@ def own_level(pool: Pool, random: Random, case: Case) -> None:
         metadata.setdefault("configuration", {})[LEVEL] = level
     metadata = copy.deepcopy(case["table"]["metaData"])
     metadata["configuration"][LEVEL] = random.choice(("Serializable", "WriteSerializable", level))
-    say(case["actions"], {"metaData": metadata})
+    add_action(case["actions"], {"metaData": metadata})
 
 
 def other_table(pool: Pool, random: Random, case: Case) -> None:
@@ -297,7 +297,7 @@ def other_table(pool: Pool, random: Random, case: Case) -> None:
         metadata["configuration"]["acme.b"] = "2"
     metadata["schemaString"] = json.dumps(schema, separators=(",", ":"))
     own = random.random() < 0.7
-    say(case["actions"] if own else random.choice([case["actions"], *case["winners"]]),
+    add_action(case["actions"] if own else random.choice([case["actions"], *case["winners"]]),
         {"metaData": metadata})  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from random import Random
 from typing import Final
 
 from tests.conformance.oracle_table_changes import list_features
-from tests.conformance.oracle_vectors import Case, Pool, Row, everywhere, rows_of, say
+from tests.conformance.oracle_vectors import Case, Pool, Row, add_action, everywhere, rows_of
 
 VECTORS: Final = ("ab^-aqEH.-t@S}K{vb[*k^", "ab^-aqEH.-t@S}K{vb[*k#", "vBn[lx{q8@P<9BNH/isA")
 OPTIONAL_OF_REMOVE: Final = ("partitionValues", "size", "stats", "extendedFileMetadata")
@@ -27,7 +27,7 @@ def with_remove(pool: Pool, random: Random, case: Case) -> None:
     if random.random() < 0.2:
         adds = [*adds, *rows_of([*case["winners"], case["actions"]], "add")]
     if adds:
-        say(_some_commit(random, case), {"remove": _removal(random.choice(adds))})
+        add_action(_some_commit(random, case), {"remove": _removal(random.choice(adds))})
 
 
 def with_add(pool: Pool, random: Random, case: Case) -> None:
@@ -41,7 +41,7 @@ def with_add(pool: Pool, random: Random, case: Case) -> None:
         add.pop("baseRowId", None)
         add.pop("defaultRowCommitVersion", None)
     add["dataChange"] = random.random() < 0.8
-    say(_some_commit(random, case), {"add": add})
+    add_action(_some_commit(random, case), {"add": add})
 
 
 def with_vector(pool: Pool, random: Random, case: Case) -> None:
@@ -87,10 +87,10 @@ def with_change_file(pool: Pool, random: Random, case: Case) -> None:
     for add in list(rows_of([rows], "add")):
         name = add["path"].rpartition("/")[2]
         result = {"path": f"_change_data/cdc-{name}", "partitionValues": add["partitionValues"]}
-        say(rows, {"cdc": {**result, "size": 900, "dataChange": False}})
+        add_action(rows, {"cdc": {**result, "size": 900, "dataChange": False}})
 
 
-def said_twice(pool: Pool, random: Random, case: Case) -> None:
+def duplicate_action(pool: Pool, random: Random, case: Case) -> None:
     """Duplicate an action of the transaction, or let it both remove and add one file."""
     files = [row for row in case["actions"] if {"add", "remove", "txn"} & row.keys()]
     if not files:

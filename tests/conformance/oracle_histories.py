@@ -45,7 +45,7 @@ def histories(seed: int) -> Iterator[Case]:
     """Yield an endless sequence of new cases; it depends on the seed only."""
     at = 0
     while True:
-        yield _told(History(Random(f"history/{seed}/{at}")), f"history/{seed}-{at}")
+        yield _case_of(History(Random(f"history/{seed}/{at}")), f"history/{seed}-{at}")
         at += 1
 
 
@@ -175,7 +175,7 @@ def _deletes_rows(history: History) -> list[Row]:
     return history.commit("DELETE", *rows)
 
 
-def _says_of_a_domain(history: History) -> list[Row]:
+def _set_domain(history: History) -> list[Row]:
     if "domainMetadata" not in history.features:
         return history.commit("Empty Commit")
     name = history.random.choice(("acme.a", "acme.b"))
@@ -227,12 +227,12 @@ def _backfills(history: History) -> list[Row]:
 
 
 WINNERS: Final[Sequence[Callable[[History], list[Row]]]] = (
-    _appends, _appends, _streams, _deletes, _updates, _compacts, _deletes_rows, _says_of_a_domain,
+    _appends, _appends, _streams, _deletes, _updates, _compacts, _deletes_rows, _set_domain,
     _counts_anew, _enables, _enables, _upgrades, _backfills,
 )  # fmt: skip
 
 
-def _told(history: History, name: str) -> Case:
+def _case_of(history: History, name: str) -> Case:
     is_bare = "rowTracking" in history.features and history.is_bare
     files = [history.file(partition, is_bare=is_bare) for partition in PARTITIONS]
     start = [{"protocol": history.protocol()}, {"metaData": history.metadata()}, *files]

@@ -79,7 +79,7 @@ class Oracle:
         if found.raised is None:
             return {**result, "expected": self._committed(case, found)}
         at = self._winner_at(case, found)
-        return {**result, "expected": self._refused(found, at), "said": _said(found.raised)}
+        return {**result, "expected": self._refused(found, at), "said": _message(found.raised)}
 
     def _attempt(self, case: Mapping[str, Any], winners: int) -> Outcome:
         """Return the result of a case with only its first winners."""
@@ -308,7 +308,7 @@ def _ancestry(raised: Any) -> Iterator[str]:
         kind = kind.getSuperclass()
 
 
-def _said(raised: Any) -> str:
+def _message(raised: Any) -> str:
     return str(raised.getMessage())[:500]
 
 

@@ -7,7 +7,7 @@ from random import Random
 from typing import Final
 
 from tests.conformance.oracle_predicates import ODD, SPELLINGS, made_up, sql_of
-from tests.conformance.oracle_vectors import Case, Pool, Row, everywhere, rows_of, say
+from tests.conformance.oracle_vectors import Case, Pool, Row, add_action, everywhere, rows_of
 
 LEVELS: Final = ("Serializable", "WriteSerializable", "SnapshotIsolation", "writeserializable")
 
@@ -100,7 +100,7 @@ def with_metadata(pool: Pool, random: Random, case: Case) -> None:
     if random.random() < 0.8:
         key, value = random.choice(CONFIGURATION)
         metadata["configuration"][key] = value
-    say(random.choice([case["actions"], *case["winners"]]), {"metaData": metadata})
+    add_action(random.choice([case["actions"], *case["winners"]]), {"metaData": metadata})
 
 
 def with_protocol(pool: Pool, random: Random, case: Case) -> None:
@@ -121,7 +121,7 @@ def with_protocol(pool: Pool, random: Random, case: Case) -> None:
         protocol["writerFeatures"] = [feature for feature in features if feature != gone]
         if gone in protocol.get("readerFeatures", ()):
             protocol["readerFeatures"].remove(gone)
-    say(random.choice([case["actions"], *case["winners"]]), {"protocol": protocol})
+    add_action(random.choice([case["actions"], *case["winners"]]), {"protocol": protocol})
 
 
 def drops_feature(pool: Pool, random: Random, case: Case) -> None:
@@ -193,7 +193,7 @@ def tracked(pool: Pool, random: Random, case: Case) -> None:
             rows.append({"domainMetadata": result})
 
 
-def asks_of_rows(pool: Pool, random: Random, case: Case) -> None:
+def require_of_rows(pool: Pool, random: Random, case: Case) -> None:
     """Add constraints on new rows, or a change feed."""
     kind = random.choice(("feed", "check", "invariant", "required"))
     features = {"feed": "changeDataFeed", "check": "checkConstraints"}

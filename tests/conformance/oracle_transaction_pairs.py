@@ -12,7 +12,7 @@ from tests.conformance.oracle_definition_operations import (
     drops,
     enables,
     maps_names,
-    says,
+    set_domain,
     unbackfills,
     upgrades,
 )
@@ -51,10 +51,10 @@ OTHERS: Final = ("2", "3", "4", None)
 DOINGS: Final[Sequence[Callable[[Table, str | None], Doing]]] = (
     appends, numbers, streams, selects, deletes, updates, deletes_rows, deletes_rows, compacts,
     compacts, counts, restores, overwrites, replaces, changes_columns, enables, enables, maps_names,
-    upgrades, drops, backfills, unbackfills, clusters, says,
+    upgrades, drops, backfills, unbackfills, clusters, set_domain,
 )  # fmt: skip
-LIGHT: Final = (appends, streams, deletes, updates, deletes_rows, compacts, counts, enables, says,
-                numbers, backfills)  # fmt: skip
+LIGHT: Final = (appends, streams, deletes, updates, deletes_rows, compacts, counts, enables,
+                set_domain, numbers, backfills)  # fmt: skip
 """What winners mostly do: much can be rebased over it."""
 
 

@@ -56,7 +56,7 @@ def _question(case: Mapping[str, Any]) -> Case:
     return result
 
 
-def say(rows: list[Row], more: Row) -> None:
+def add_action(rows: list[Row], more: Row) -> None:
     """Add an action to a commit in place of one that it would contradict."""
     [kind] = more
     keys = {"metaData": "", "protocol": "", "txn": "appId", "domainMetadata": "domain"}

@@ -142,7 +142,7 @@ def evolved(deployment: Deployment) -> Grown:
     table.append([row(2, st={"x": 2, "y": "z"})])
     whole = evolve_on_write.overwritten(table.snapshot.metadata, StructType((K, P, S)), ("p",))
     removes = [proposal_builders.removal(item, 0) for item in table.live()]
-    table.say("WRITE", *removes, whole)
+    table.commit_actions("WRITE", *removes, whole)
     table.append([row(3, p=1), row(4, p=None)])
     table.append([row(5, p=1)])
     return table
@@ -224,7 +224,7 @@ def iceberg(version: str) -> Callable[[Deployment], Grown]:
                 stated = {"base_row_id": k, "default_row_commit_version": k + 1}
                 adds = [add.with_(**stated) for add in adds]
             marks = [row_tracking.mark_domain(k)] if version == "V3" else []
-            table.say("WRITE", *adds, *marks)
+            table.commit_actions("WRITE", *adds, *marks)
         return table
 
     build.__name__ = f"as_iceberg_{version.lower()}"

@@ -95,11 +95,11 @@ def test_the_corpus_own_runner_agrees(own_corpus: Path, tmp_path: Path) -> None:
     assert states["pass"] == len(undisputed)
 
 
-def test_no_conflict_vector_is_judged_wrongly(verdicts: list[Result]) -> None:
+def test_no_conflict_vector_is_decided_wrongly(verdicts: list[Result]) -> None:
     assert of(verdicts, Verdict.WRONG) == []
 
 
-def test_no_conflict_vector_crashes_the_judge(verdicts: list[Result]) -> None:
+def test_no_conflict_vector_crashes_the_runner(verdicts: list[Result]) -> None:
     assert of(verdicts, Verdict.CRASHED) == []
 
 

@@ -62,7 +62,7 @@ def test_the_kernel_reads_the_same_rows(built: tuple[str, Grown]) -> None:
     assert ours.num_rows > 0
 
 
-def test_what_the_log_says_is_the_same(built: tuple[str, Grown]) -> None:
+def test_both_read_the_same_from_the_log(built: tuple[str, Grown]) -> None:
     _, table = built
     foreign, head = DeltaTable(table.path), table.snapshot
     result = foreign.protocol()

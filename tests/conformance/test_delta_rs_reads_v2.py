@@ -11,12 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.checkpoints import Form, put_v2
 from tests.conformance.other_readers import delta_rs_rows, kernel_rows
-from tests.conformance.written_tables import (
-    Deployment,
-    Written,
-    copied_row_groups,
-    reused_sidecars,
-)
+from tests.conformance.written_tables import Deployment, Written, copied_row_groups, reused_sidecars
 from tidegate_delta.checkpoints import last_checkpoint
 from tidegate_delta.checkpoints.last_checkpoint import LastCheckpoint
 from tidegate_delta.data_skipping.file_pruning import prune

@@ -134,7 +134,7 @@ def test_changes_are_the_same(tables: dict[str, Written], foreign: dict[str, Any
     assert all(any(f"'{kind}'" in row for row in ours) for kind in kinds)
 
 
-def test_only_the_checkpointers_files_tell_of_the_first_versions(
+def test_the_first_versions_are_read_from_the_checkpointers_files_alone(
     tables: dict[str, Written], foreign: dict[str, Any]
 ) -> None:
     for name in ("kept_short", "fed"):
@@ -164,7 +164,7 @@ def test_rows_of_every_feature_are_the_same_now_and_a_version_before(both: Both)
     assert result["rows"]
 
 
-def test_what_the_log_says_of_every_feature_is_the_same(both: Both) -> None:
+def test_both_read_the_same_of_every_feature_from_the_log(both: Both) -> None:
     table, result = both
     head = table.snapshot
     assert _comparable(result["metadata"]) == _comparable(_plain(head.metadata))
@@ -225,7 +225,7 @@ def test_versions_are_of_the_times_that_stand_in_them(
         assert {version: foreign[name]["times_ms"][version] for version in stated} == stated
 
 
-def test_changes_told_by_files_of_their_own_are_the_same(
+def test_changes_in_change_files_are_the_same(
     featured: dict[str, Grown], foreign: dict[str, Any]
 ) -> None:
     ours = read_changes(featured["cdc_recorded"].store, 0).to_pylist()
@@ -233,9 +233,7 @@ def test_changes_told_by_files_of_their_own_are_the_same(
     assert [row["_commit_version"] for row in ours].count(2) == 3
 
 
-def test_clustering_columns_are_told_by_the_names_that_they_have_now(
-    foreign: dict[str, Any],
-) -> None:
+def test_clustering_columns_are_listed_by_their_current_names(foreign: dict[str, Any]) -> None:
     assert foreign["clustered"]["clustering"] == ["t", "k"]
 
 

@@ -7,7 +7,14 @@ from itertools import islice
 
 import pytest
 
-from tests.conformance.oracle_decided import Case, NoJar, asked, decided, difference, new_cases
+from tests.conformance.oracle_decided import (
+    Case,
+    NoJar,
+    decided,
+    decided_cases,
+    difference,
+    new_cases,
+)
 from tests.conformance.oracle_program import ENABLEMENT_MS
 from tests.conformance.oracle_vectors import Row
 from tests.conformance.scoring import conflict_cases, conflict_judges
@@ -44,12 +51,14 @@ def test_the_decided_cases_are_of_all_kinds() -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(3600)
-def test_delta_spark_decides_as_we_do_and_as_the_vectors_say(pytestconfig: pytest.Config) -> None:
-    """The seed is the number of cases asked for, so the nightly run sees other cases."""
+def test_delta_spark_decides_as_we_do_and_as_the_vectors_expect(
+    pytestconfig: pytest.Config,
+) -> None:
+    """The seed is the number of cases requested, so the nightly run sees other cases."""
     count = pytestconfig.getoption("--asked")
     vectors = random.Random(count).sample(conflict_cases(own_corpus()), VECTORS_ASKED)
     try:
-        result = list(asked([*vectors, *islice(new_cases(count), count)]))
+        result = list(decided_cases([*vectors, *islice(new_cases(count), count)]))
     except NoJar:
         pytest.skip("delta-spark's jar can't be had: no Maven repository answers")
     judges = conflict_judges(own_corpus())

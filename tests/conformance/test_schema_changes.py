@@ -233,7 +233,7 @@ def test_ids_are_given_to_a_new_table_as_delta_spark_gives_them(corpus: Path) ->
     assert mapped_tables >= MAPPED_MIN
 
 
-def test_what_tables_ask_of_their_writers_can_be_read(corpus: Path) -> None:
+def test_requirements_of_tables_for_writers_can_be_read(corpus: Path) -> None:
     asked = [row_constraints.requirements(step.after, step.protocol) for step in steps(corpus)]
     for what in ("not_null", "checks", "lengths", "generated", "identities", "defaults"):
         assert any(getattr(item, what) for item in asked), what

@@ -70,7 +70,7 @@ def test_partition_values_mean_what_other_readers_say(corpus: Path) -> None:
         assert parse(serialize(value, kind), kind) == value
 
 
-def test_log_compactions_say_what_their_commits_say(corpus: Path) -> None:
+def test_log_compactions_equal_their_commits(corpus: Path) -> None:
     for vector in vectors(corpus, "log_compaction.json"):
         path = corpus / vector["compacted"]
         part = parse_log_file(path.name, path.read_bytes())
@@ -184,7 +184,7 @@ def test_the_checksums_of_hints_are_those_of_their_writers(corpus: Path) -> None
             assert result.version == vector["version"]
 
 
-def test_version_checksums_say_what_the_log_says(corpus: Path) -> None:
+def test_version_checksums_agree_with_the_log(corpus: Path) -> None:
     compared = 0
     for vector in vectors(corpus, "version_checksums.json"):
         table, _, name = vector["file"].partition("/_delta_log/")
@@ -218,7 +218,7 @@ def test_schemas_survive_us(corpus: Path, name: str) -> None:
         assert json.loads(format_schema(schema)) == json.loads(text)
 
 
-def test_our_checkpoints_have_the_columns_that_other_readers_look_for(corpus: Path) -> None:
+def test_our_checkpoints_have_the_columns_that_other_readers_need(corpus: Path) -> None:
     wanted = parse_schema((corpus / "vectors" / "checkpoint_schema.json").read_text("utf-8"))
     plain = Metadata(id="1", schema_string=format_schema(StructType()))
     written = from_arrow(classic_schema(plain))

@@ -81,7 +81,7 @@ def _by_utc(case: Mapping[str, Any]) -> Mapping[str, Any]:
     if not moments:
         return case
 
-    def told(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    def with_zones(row: Mapping[str, Any]) -> Mapping[str, Any]:
         if not row.get("add"):
             return row
         values = {
@@ -91,7 +91,7 @@ def _by_utc(case: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"add": {**row["add"], "partitionValues": values}}
 
     base, winners = (
-        [[told(row) for row in version] for version in versions]
+        [[with_zones(row) for row in version] for version in versions]
         for versions in (case["table"]["base"], case["winners"])
     )
     return {**case, "table": {**case["table"], "base": base}, "winners": winners}

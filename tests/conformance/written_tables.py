@@ -199,7 +199,7 @@ class Written:
         for version in range(snapshot.version):
             self.store.delete(f"_delta_log/{version:020d}.json")
 
-    def ring(self, version: int) -> None:
+    def notify(self, version: int) -> None:
         """Notify the checkpointer of another writer's version."""
         result = CommitRecord(
             table=UUID(int=1),
@@ -360,10 +360,7 @@ def reused_sidecars(deployment: Deployment) -> Written:
 def copied_row_groups(deployment: Deployment) -> Written:
     """A log that exists only in a classic checkpoint, whose row groups are mostly copies."""
     table = deployment.table("copied-row-groups")
-    properties = {
-        "delta.checkpointInterval": "5",
-        "delta.checkpoint.writeStatsAsStruct": "true",
-    }
+    properties = {"delta.checkpointInterval": "5", "delta.checkpoint.writeStatsAsStruct": "true"}
     with (
         mock.patch.multiple(checkpoint_writer, ROWS_MAX=4, COPIED_ROWS_MIN=3, WHOLE_ROWS_MAX=0),
         mock.patch.object(stored_checkpoint, "append_row_groups", wraps=append_row_groups) as copy,
@@ -411,12 +408,12 @@ def fed(deployment: Deployment) -> Written:
         )
     foreign = DeltaTable(root)
     foreign.update({"k": "k + 1000"}, predicate="k < 4", post_commithook_properties=unkept)
-    table.ring(foreign.version())
+    table.notify(foreign.version())
     foreign.delete("k BETWEEN 6 AND 9", post_commithook_properties=unkept)
     foreign.delete("p = 1", post_commithook_properties=unkept)
     foreign.update({"k": "k + 2000"}, predicate="k >= 300", post_commithook_properties=unkept)
     write_deltalake(root, numbers(5), mode="append", post_commithook_properties=unkept)
-    table.ring(foreign.version())
+    table.notify(foreign.version())
     table.forget_before(4)
     return table
 

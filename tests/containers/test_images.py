@@ -52,7 +52,7 @@ def test_the_services_share_every_layer_and_keep_to_their_budget(images: dict[st
 
 
 @pytest.mark.parametrize("image", [*SERVICES, "producers", "console"])
-def test_an_image_runs_as_nobody_with_an_init_and_says_what_it_is(
+def test_an_image_runs_as_nobody_with_an_init_and_has_labels(
     images: dict[str, str], image: str
 ) -> None:
     config = inspected("image", images[image])["Config"]
@@ -110,7 +110,7 @@ def test_a_service_starts_on_a_read_only_root_without_capabilities(
     assert "--config" in in_image(images[image], "python", "-m", module, "--help")
 
 
-def test_sigterm_arrives_and_health_asks_for_progress(waiting_committer: str) -> None:
+def test_sigterm_arrives_and_the_health_check_needs_progress(waiting_committer: str) -> None:
     def health() -> str:
         return str(inspected("container", waiting_committer)["State"]["Health"]["Status"])
 

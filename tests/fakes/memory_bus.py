@@ -222,11 +222,7 @@ class MemoryConsumer:
     """A member of a group. `poll` never waits."""
 
     def __init__(
-        self,
-        bus: MemoryBus,
-        group: _Group,
-        topics: tuple[str, ...],
-        beside: tuple[str, ...] = (),
+        self, bus: MemoryBus, group: _Group, topics: tuple[str, ...], beside: tuple[str, ...] = ()
     ) -> None:
         self.topics = topics
         self.beside = beside

@@ -8,14 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from tests.fakes.memory_bus import MemoryBus
-from tidegate_runtime.storage.log_store import (
-    FileStat,
-    IsWanted,
-    Put,
-    Turn,
-    at_once,
-    with_parents,
-)
+from tidegate_runtime.storage.log_store import FileStat, IsWanted, Put, Turn, at_once, with_parents
 from tidegate_runtime.storage.root_paths import checked, checked_folder, joined
 
 __all__ = ["MemoryBus", "MemoryStore"]

@@ -166,14 +166,14 @@ def silent(error: Exception) -> None:
 def use(store: MemoryStore) -> None:
     """Do with a table what users and services do: read it, follow it, write to it."""
     head = allowed(open_snapshot, store)
-    allowed(look_back, store)
+    allowed(read_history, store)
     allowed(recovery.load, store, VECTOR_ID, 2)
     allowed(open_keys, store)
     allowed(head_version, store)
     allowed(version_at, store, builders.NOW_MS)
     changes = allowed(read_changes, store, 0)
     if changes is not None:
-        tell(changes)
+        encode_changes(changes)
     allowed(read_commit, store, HEAD - 1)
     first = allowed(open_snapshot, store, 0)
     if first is not None:
@@ -184,7 +184,7 @@ def use(store: MemoryStore) -> None:
         summarise(store, head)
 
 
-def look_back(store: MemoryStore) -> None:
+def read_history(store: MemoryStore) -> None:
     """Read versions as a table's history, its change stream and its compactions do."""
     commits = [one[0] for version in range(HEAD + 1) if (one := read_commit(store, version))]
     list(history(store))
@@ -217,7 +217,7 @@ def summarise(store: LogStore, head: Snapshot) -> None:
             open_snapshot(written)
 
 
-def tell(rows: pa.Table) -> None:
+def encode_changes(rows: pa.Table) -> None:
     """Encode rows as the change stream does."""
     texts = allowed(images, rows, rows.schema.names[:1])
     if texts is None:

@@ -24,7 +24,7 @@ ASKS: Final = re.compile(
 )
 
 
-def asks_in_the_loop(path: str, text: str) -> Iterator[str]:
+def store_calls_in_the_loop(path: str, text: str) -> Iterator[str]:
     """Yield each line of the committer's loop that calls a store."""
     if not path.startswith(COMMITTER) or path.startswith(RUNS_ASIDE):
         return

@@ -50,10 +50,7 @@ HOMES: Final = {
     "confluent_kafka": (f"{RUNTIME}kafka/", CDC),
     "fastavro": (f"{CDC}avro_encoding.py",),
     "google": (f"{CDC}protobuf_encoding.py",),
-    "faust": (
-        f"{RUNTIME}followers/commit_follower.py",
-        f"{RUNTIME}followers/faust_app.py",
-    ),
+    "faust": (f"{RUNTIME}followers/commit_follower.py", f"{RUNTIME}followers/faust_app.py"),
     "mode": (f"{RUNTIME}followers/commit_follower.py", f"{RUNTIME}followers/faust_app.py"),
     "aiokafka": (f"{RUNTIME}followers/faust_app.py",),
     "prometheus_client": (f"{RUNTIME}observability/metrics.py", f"{RUNTIME}service/health.py"),

@@ -21,7 +21,7 @@ def rules(sources: dict[str, str]) -> set[str]:
     for item in trees:
         for node in ast.walk(item):
             if isinstance(node, ast.Call):
-                result.update(_said(_rule_of(node), constants))
+                result.update(_rules(_rule_of(node), constants))
             elif isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "RULES":
                 result.update(name.id for name in ast.walk(node) if isinstance(name, ast.Name))
     return result - {"RULES", "Final", "ConflictRule", "tuple"}
@@ -49,11 +49,11 @@ def _rule_of(call: ast.Call) -> ast.expr | None:
     return call.args[place] if place is not None and len(call.args) > place else None
 
 
-def _said(rule: ast.expr | None, constants: dict[str, str]) -> Iterator[str]:
+def _rules(rule: ast.expr | None, constants: dict[str, str]) -> Iterator[str]:
     if isinstance(rule, ast.Constant):
         yield str(rule.value)
     elif isinstance(rule, ast.Name) and rule.id in constants:
         yield constants[rule.id]
     elif isinstance(rule, ast.IfExp):
-        yield from _said(rule.body, constants)
-        yield from _said(rule.orelse, constants)
+        yield from _rules(rule.body, constants)
+        yield from _rules(rule.orelse, constants)

@@ -72,7 +72,7 @@ def test_resources_keep_to_the_strict_schemas(name: str, version: str) -> None:
             kubernetes_validate.validate(resource, version, strict=True)
 
 
-def test_a_misspelt_key_is_found() -> None:
+def test_an_unknown_key_is_found() -> None:
     wrong = of_kind("plain", "Deployment")[0]
     wrong["spec"]["replica"] = 2
     with pytest.raises(kubernetes_validate.ValidationError):
@@ -154,7 +154,7 @@ def test_a_budget_is_there_only_where_another_replica_serves_meanwhile(name: str
 
 
 @every_rendering
-def test_services_have_accounts_of_their_own_and_probes_that_ask_for_progress(name: str) -> None:
+def test_services_have_accounts_of_their_own_and_probes_of_progress(name: str) -> None:
     deployments = of_kind(name, "Deployment")
     assert [chart.component(d) for d in deployments] == list(SERVICES)
     accounts = {account["metadata"]["name"] for account in of_kind(name, "ServiceAccount")}
@@ -352,7 +352,7 @@ def test_values_keep_to_their_schema(name: str) -> None:
         {"commiter": {}},
     ],
 )
-def test_wrong_values_are_refused_before_anything_is_installed(wrong: dict[str, Any]) -> None:
+def test_invalid_values_are_refused_before_anything_is_installed(wrong: dict[str, Any]) -> None:
     with pytest.raises(jsonschema.ValidationError):
         check(merged("plain", wrong))
 
@@ -452,7 +452,7 @@ def test_no_alert_is_silent_where_nothing_was_counted_before() -> None:
 
 
 @pytest.mark.parametrize("alert", chart.alerts(), ids=lambda alert: str(alert["alert"]))
-def test_an_alert_asks_for_what_is_exposed_and_links_to_a_place_that_exists(
+def test_an_alert_queries_exposed_metrics_and_links_to_a_heading_that_exists(
     alert: dict[str, str],
 ) -> None:
     assert chart.misread(alert["expr"]) == []
@@ -484,7 +484,7 @@ def queries(dashboard: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def test_every_query_of_the_dashboards_asks_for_what_the_services_expose() -> None:
+def test_every_query_of_the_dashboards_uses_exposed_metrics() -> None:
     dashboards = chart.dashboards()
     assert dashboards.keys() == {"gate.json", "tables.json", "change-streams.json"}
     for name, dashboard in dashboards.items():

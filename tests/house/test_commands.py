@@ -46,7 +46,7 @@ def whole() -> TyperGroup:
         return command_for([])
 
 
-def wrong(line: str) -> str | None:
+def problem_of(line: str) -> str | None:
     """Return what is wrong with a line, or None."""
     command: Any = whole()
     words = line.replace("[", " ").replace("]", " ").split()[1:]
@@ -71,13 +71,13 @@ def wrong(line: str) -> str | None:
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_command_in_a_document_is_there_with_its_options(name: str) -> None:
-    assert [result for line in lines(tree.text(name)) if (result := wrong(line))] == []
+    assert [result for line in lines(tree.text(name)) if (result := problem_of(line))] == []
 
 
-def test_the_commands_that_the_chart_tells_after_an_installation_are_there() -> None:
+def test_the_commands_that_the_charts_notes_name_exist() -> None:
     result = IN_BLOCKS.findall(tree.text("deploy/helm/tidegate/templates/NOTES.txt"))
     assert result
-    assert [mistake for line in result if (mistake := wrong(line))] == []
+    assert [mistake for line in result if (mistake := problem_of(line))] == []
 
 
 def test_the_parts_of_the_bench_that_documents_name_are_there() -> None:
@@ -120,4 +120,4 @@ def test_documents_name_the_commands_that_people_need() -> None:
 def test_a_command_that_is_not_there_is_found(line: str) -> None:
     assert list(lines(f"run `{line}` now")) == [line]
     assert list(lines(f"```\n{line}  # now\n```\n")) == [f"{line}  "]
-    assert wrong(line) is not None
+    assert problem_of(line) is not None

@@ -201,7 +201,7 @@ def test_no_label_has_values_without_end() -> None:
     assert {label for labels in metric_labels().values() for label in labels} <= LABELS_ALLOWED
 
 
-def test_the_guide_says_of_each_feature_what_the_code_does() -> None:
+def test_the_guide_describes_each_feature_as_the_code_treats_it() -> None:
     guide = tree.text(GUIDE)
     assert [name for name, row in FEATURES.items() if feature_row(row) not in guide] == []
     section = guide.partition("## Table features")[2]
@@ -209,7 +209,7 @@ def test_the_guide_says_of_each_feature_what_the_code_does() -> None:
     assert [name for name in listed if name not in FEATURES] == []
 
 
-def test_the_rights_of_the_manual_are_those_that_the_doctor_looks_for() -> None:
+def test_the_rights_of_the_manual_are_those_that_the_doctor_checks() -> None:
     rows = re.findall(
         r"^\| ([\w ]+) \| (topic|group|transactional id) ([^|]+) \| ([\w, ]+) \|$",
         tree.text(OPERATIONS),
@@ -254,7 +254,7 @@ def test_a_decision_is_one_page_in_five_parts(name: str) -> None:
 
 
 @pytest.mark.parametrize("service", ["committer", "checkpointer", "cdc_publisher"])
-def test_the_readme_of_a_service_says_what_each_file_is_for(service: str) -> None:
+def test_the_readme_of_a_service_describes_each_file(service: str) -> None:
     text = tree.text(f"{service}/README.md")
     names = [PurePosixPath(name).stem for name in tree.python_files() if name.startswith(service)]
     own = [name for name in names if name not in ("__init__", "__main__", "settings")]

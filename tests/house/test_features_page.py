@@ -1,14 +1,7 @@
 import ast
 import re
 
-from tests.features_page import (
-    OWN_PROPERTIES,
-    PAGE,
-    PEERS,
-    VERSIONS,
-    OtherClients,
-    features_page,
-)
+from tests.features_page import OWN_PROPERTIES, PAGE, PEERS, VERSIONS, OtherClients, features_page
 from tests.house import tree
 from tidegate_delta.features.supported_features import FEATURES
 from tidegate_delta.properties.table_properties import ALL
@@ -18,7 +11,7 @@ def test_the_page_in_the_repository_is_what_the_tables_in_code_give() -> None:
     assert tree.text(PAGE) == features_page(), "run `make docs`"
 
 
-def test_what_clients_do_is_said_of_features_that_there_are() -> None:
+def test_every_feature_described_for_clients_exists() -> None:
     assert PEERS.keys() <= FEATURES.keys(), "a feature without an entry was not examined"
     assert len(VERSIONS) == len(OtherClients._fields)
 

@@ -94,8 +94,8 @@ def test_pure_code_opens_no_file_and_prints_nothing() -> None:
     assert not result, "\n".join(result)
 
 
-def test_the_loop_of_the_committer_asks_no_store() -> None:
-    result = breaches(blocking_store_calls.asks_in_the_loop, tree.python_files(tests=False))
+def test_the_loop_of_the_committer_calls_no_store() -> None:
+    result = breaches(blocking_store_calls.store_calls_in_the_loop, tree.python_files(tests=False))
     assert not result, "\n".join(result)
 
 
@@ -111,14 +111,18 @@ def test_the_loop_of_the_committer_asks_no_store() -> None:
         "        fetch.run()",
     ],
 )
-def test_who_asks_a_store_in_the_loop_is_found(line: str) -> None:
-    assert list(blocking_store_calls.asks_in_the_loop(f"{COMMITTER}loop/partition_worker.py", line))
+def test_store_calls_in_the_loop_are_found(line: str) -> None:
+    assert list(
+        blocking_store_calls.store_calls_in_the_loop(f"{COMMITTER}loop/partition_worker.py", line)
+    )
     assert not list(
-        blocking_store_calls.asks_in_the_loop(f"{COMMITTER}store_reads/decision_reads.py", line)
+        blocking_store_calls.store_calls_in_the_loop(
+            f"{COMMITTER}store_reads/decision_reads.py", line
+        )
     )
     kept = "recovery.lacks(state, batch) and candidate.reads.whole_table"
     assert not list(
-        blocking_store_calls.asks_in_the_loop(f"{COMMITTER}loop/partition_worker.py", kept)
+        blocking_store_calls.store_calls_in_the_loop(f"{COMMITTER}loop/partition_worker.py", kept)
     )
 
 
@@ -141,7 +145,7 @@ def test_every_package_is_one_folder_of_its_own() -> None:
     assert result == set(tree.PACKAGES.items())
 
 
-def test_every_package_says_that_it_is_typed() -> None:
+def test_every_package_is_marked_as_typed() -> None:
     packages = [tree.ROOT / folder / package for package, folder in tree.PACKAGES.items()]
     assert [folder for folder in packages if not (folder / "py.typed").is_file()] == []
 

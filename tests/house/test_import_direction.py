@@ -63,12 +63,7 @@ ROOMS: Final = {
         "loop",
         "__main__",
     ),
-    "tidegate_console": (
-        "overview",
-        "doctor",
-        "status_command doctor_command",
-        "web",
-    ),
+    "tidegate_console": ("overview", "doctor", "status_command doctor_command", "web"),
 }
 """The rooms of each package, from the bottom up."""
 

@@ -88,7 +88,7 @@ def test_a_machine_and_what_it_imports_know_no_door(module: str) -> None:
 
 
 @pytest.mark.parametrize("module", MACHINES)
-def test_a_machine_and_what_it_imports_ask_nothing_of_the_world(module: str) -> None:
+def test_a_machine_and_what_it_imports_do_no_io(module: str) -> None:
     by_module = {tree.module_of(name): name for name in tree.python_files(tests=False)}
     asking = {
         name: sorted(outside)
@@ -98,7 +98,7 @@ def test_a_machine_and_what_it_imports_ask_nothing_of_the_world(module: str) -> 
     assert not asking
 
 
-def test_what_asks_the_world_is_found() -> None:
+def test_imports_of_io_are_found() -> None:
     assert _roots("import os.path\n") & OUTSIDE == {"os"}
     assert _roots("from concurrent.futures import Future\n") & OUTSIDE == {"concurrent"}
 

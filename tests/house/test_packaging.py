@@ -49,7 +49,7 @@ def test_a_service_has_the_versions_that_were_tested(service: str) -> None:
     assert pins(tree.text(f"requirements/{service}.txt")) <= pins(tree.text(ALL))
 
 
-def test_wheels_are_built_with_what_pyproject_asks_for_and_was_tested() -> None:
+def test_wheels_are_built_with_what_pyproject_requires_and_was_tested() -> None:
     build = pins(tree.text("requirements/build.txt"))
     assert build <= pins(tree.text(ALL))
     asked = tomllib.loads(tree.text("pyproject.toml"))["build-system"]["requires"]
@@ -65,7 +65,7 @@ def test_no_service_carries_what_is_for_another() -> None:
     assert not {"faust-streaming", "pytest"} & names("producers")
 
 
-def test_the_locks_hold_what_pyproject_asks_for() -> None:
+def test_the_locks_hold_what_pyproject_requires() -> None:
     project = tomllib.loads(tree.text("pyproject.toml"))["project"]
     extras = project["optional-dependencies"]
     for service in SERVICES:

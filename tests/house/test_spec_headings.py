@@ -13,7 +13,7 @@ def test_every_public_thing_names_a_heading_that_exists() -> None:
     assert not result, "\n".join(result)
 
 
-def test_the_first_line_says_which_specification_it_is() -> None:
+def test_the_first_line_names_the_specification() -> None:
     assert tree.text(spec.HEADINGS_FILE).startswith("PROTOCOL.md of delta-io/delta at ")
 
 
@@ -21,7 +21,7 @@ def test_a_missing_line_is_found() -> None:
     assert list(spec.breaches("a.py", 'def f():\n    """Return x."""\n', KNOWN))
 
 
-def test_a_module_says_it_for_all_and_none_repeats_it() -> None:
+def test_a_module_names_its_heading_once_and_no_function_repeats_it() -> None:
     module = '"""A.\n\nSpec: "Add File and Remove File"\n"""\n'
     assert not list(spec.breaches("a.py", f'{module}def f():\n    """F."""\n', KNOWN))
     repeated = 'def f():\n    """F.\n\n    Spec: "Add File and Remove File"\n    """\n'

@@ -73,7 +73,7 @@ class AzureServer:
         if request.headers.get("If-None-Match") == "*" and name in self.blobs:
             return _refused(409, "BlobAlreadyExists")
         self.blobs[name] = stored = self._stored(body)
-        return web.Response(status=201, headers=_told(stored))
+        return web.Response(status=201, headers=_headers(stored))
 
     def _read(self, request: web.BaseRequest, name: str) -> web.Response:
         there = self.blobs.get(name)
@@ -82,7 +82,7 @@ class AzureServer:
         if request.headers.get("If-Match", there.etag) != there.etag:
             return _refused(412, "ConditionNotMet")
         size = len(there.content)
-        headers = {**_told(there), "x-ms-blob-type": "BlockBlob"}
+        headers = {**_headers(there), "x-ms-blob-type": "BlockBlob"}
         if request.method == "HEAD":
             return web.Response(body=there.content, headers=headers)
         asked = request.headers.get("x-ms-range", request.headers.get("Range", ""))
@@ -132,7 +132,7 @@ class AzureServer:
         return Stored(content, f'"0x{next(self._numbers):X}"', modified, is_folder)
 
 
-def _told(stored: Stored) -> dict[str, str]:
+def _headers(stored: Stored) -> dict[str, str]:
     return {"ETag": stored.etag, "Last-Modified": stored.modified}
 
 

@@ -55,7 +55,7 @@ def blows(dice: Random) -> Iterator[str]:
 
 
 @dataclass
-class Seat:
+class Slot:
     """A committer's slot: when the process dies a new one starts, armed with another failpoint."""
 
     name: str
@@ -91,9 +91,9 @@ class Siege:
         self._line = line
         self._dice = dice
         self._plan = plan
-        self._seats = (Seat("left"), Seat("right"))
+        self._seats = (Slot("left"), Slot("right"))
         self._is_to_suspend = False
-        self._suspended: Seat | None = None
+        self._suspended: Slot | None = None
         self._heard = 0
 
     def step(self, heard: int, unheard_max: int) -> list[str]:
@@ -123,9 +123,9 @@ class Siege:
             if seat.service is not None:
                 seat.service.child.signal(signal.SIGCONT)
                 seat.service.child.stop()
-        self._line.started("committer", "heir")
+        self._line.started("committer", "successor")
 
-    def _take(self, seat: Seat) -> None:
+    def _take(self, seat: Slot) -> None:
         point = next(self._plan)
         while point == SUSPENSION:
             self._is_to_suspend = True

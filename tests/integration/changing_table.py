@@ -40,7 +40,7 @@ def changing(
             else:
                 change_at_random(table, dice)
             with suppress(Unavailable, OutcomeUnknown):
-                table.ring(bell, line.kafka.topics)
+                table.notify(bell, line.kafka.topics)
             if over.wait(max(0.0, began_s + number / per_s - time.monotonic())):
                 return
 

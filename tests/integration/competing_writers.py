@@ -80,8 +80,5 @@ def _replacement(table: TableRecord, version: int, held: Add | None, new: Add) -
         return proposal
     removal = proposal_builders.removal(held, CLOCK.now_ms()).to_row()
     return proposal.model_copy(
-        update={
-            "actions": (removal, *proposal.actions),
-            "reads": ReadSet(files=(held.path,)),
-        }
+        update={"actions": (removal, *proposal.actions), "reads": ReadSet(files=(held.path,))}
     )

@@ -3,6 +3,7 @@
 import secrets
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -125,12 +126,13 @@ def kafka(broker: str) -> KafkaSettings:
     return own_topics(broker)
 
 
-def own_topics(broker: str) -> KafkaSettings:
+def own_topics(broker: str, partitions: int = 1) -> KafkaSettings:
     """Create topics with unique names, and return the settings that name them."""
     settings = KafkaSettings(
         bootstrap_servers=broker,
         topic_prefix=f"t{secrets.token_hex(4)}.",
         session_timeout_ms=SESSION_TIMEOUT_MS,
+        partitions=partitions,
     )
     create_topics(settings, settings.topics.declared())
     return settings
@@ -152,6 +154,15 @@ class Line:
             "kafka.bootstrap_servers": self.kafka.bootstrap_servers,
             "kafka.topic_prefix": self.kafka.topic_prefix,
             "kafka.session_timeout_ms": str(self.kafka.session_timeout_ms),
+        }
+
+    @property
+    def spark_options(self) -> dict[str, str]:
+        """The options by which Spark reaches the committer."""
+        return {
+            "kafka.bootstrap.servers": self.kafka.bootstrap_servers,
+            "topicPrefix": self.kafka.topic_prefix,
+            "outcomeTimeout": "60s",
         }
 
     def service(
@@ -180,14 +191,23 @@ class Line:
             service.child.stop()
 
 
+@contextmanager
+def services(kafka: KafkaSettings, folder: Path) -> Iterator[Line]:
+    """Yield the means to start services, which are stopped at the end."""
+    tables = folder / "tables"
+    tables.mkdir(parents=True)
+    line = Line(kafka, folder / "services", tables)
+    try:
+        yield line
+    finally:
+        line.stop()
+
+
 @pytest.fixture
 def line(kafka: KafkaSettings, tmp_path: Path) -> Iterator[Line]:
     """Yield the means to start services; tables are in `line.tables`."""
-    tables = tmp_path / "tables"
-    tables.mkdir()
-    line = Line(kafka, tmp_path / "services", tables)
-    yield line
-    line.stop()
+    with services(kafka, tmp_path) as line:
+        yield line
 
 
 @pytest.fixture
@@ -201,29 +221,16 @@ def fragile(tmp_path: Path) -> Iterator[EmbeddedKafka]:
 
 @pytest.fixture
 def fragile_line(fragile: EmbeddedKafka, tmp_path: Path) -> Iterator[Line]:
-    kafka = KafkaSettings(
-        bootstrap_servers=fragile.bootstrap,
-        topic_prefix="t.",
-        session_timeout_ms=SESSION_TIMEOUT_MS,
-    )
-    create_topics(kafka, kafka.topics.declared())
-    tables = tmp_path / "tables"
-    tables.mkdir()
-    line = Line(kafka, tmp_path / "services", tables)
-    yield line
-    line.stop()
+    with services(own_topics(fragile.bootstrap), tmp_path) as line:
+        yield line
 
 
 @pytest.fixture(scope="module")
 def shared_line(session_broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
     """Yield the same as `line`, once for all tests of a file, whose tables have other names."""
     session_broker.check("before these tests")
-    folder = tmp_path_factory.mktemp("line")
-    tables = folder / "tables"
-    tables.mkdir()
-    line = Line(own_topics(session_broker.bootstrap), folder / "services", tables)
-    yield line
-    line.stop()
+    with services(own_topics(session_broker.bootstrap), tmp_path_factory.mktemp("line")) as line:
+        yield line
     session_broker.check("during these tests")
 
 

@@ -24,10 +24,7 @@ COUNTS: Final = (
 """The metrics of the history that do not depend on how an engine lays out its files; a merge of
 ours does not count the rows of its source.
 """
-UNREADABLE: Final = (
-    "DELTA_MISSING_CHANGE_DATA",
-    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA",
-)
+UNREADABLE: Final = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA")
 
 
 def observed(spark: SparkSession, path: str) -> dict[str, Any]:
@@ -45,7 +42,7 @@ def observed(spark: SparkSession, path: str) -> dict[str, Any]:
         "protocol": [detail["minReaderVersion"], detail["minWriterVersion"]],
         "features": sorted(detail["tableFeatures"]),
         "properties": _properties(detail["properties"]),
-        "history": [_told(row) for row in table.history().collect()],
+        "history": [_counts(row) for row in table.history().collect()],
         "change feed": _feed(spark, path, detail["properties"]),
     }
 
@@ -67,7 +64,7 @@ def _properties(properties: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in properties.items() if not any(map(key.count, own))}
 
 
-def _told(row: Row) -> tuple[str, dict[str, str]]:
+def _counts(row: Row) -> tuple[str, dict[str, str]]:
     metrics = row["operationMetrics"] or {}
     return row["operation"], {name: metrics[name] for name in COUNTS if name in metrics}
 

@@ -21,7 +21,7 @@ START_TIMEOUT_S = 180.0
 INSIDE = 29092
 MORE = {
     # Tests have sessions of two seconds; the default refuses those under six.
-    "KAFKA_GROUP_MIN_SESSION_TIMEOUT_MS": "1000",
+    "KAFKA_GROUP_MIN_SESSION_TIMEOUT_MS": "1000"
 }
 
 

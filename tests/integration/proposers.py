@@ -146,7 +146,7 @@ def append_with(
     return proposers
 
 
-def told(proposers: Sequence[Proposer]) -> list[Outcome]:
+def all_outcomes(proposers: Sequence[Proposer]) -> list[Outcome]:
     """Return every outcome that the writers received."""
     return [outcome for proposer in proposers for outcome in proposer.outcomes.copy().values()]
 

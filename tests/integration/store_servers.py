@@ -64,10 +64,7 @@ class Kind:
             case "gs":
                 return {"google_endpoint_url": endpoint, "google_anonymous": "true"}
             case _:
-                return {
-                    "azure_endpoint_url": f"{endpoint}/{ACCOUNT}",
-                    "azure_account_key": KEY,
-                }
+                return {"azure_endpoint_url": f"{endpoint}/{ACCOUNT}", "azure_account_key": KEY}
 
 
 @contextmanager
@@ -93,7 +90,7 @@ def _fake_gcs() -> Iterator[int]:
     port = _free_port()
     arguments = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-backend", "memory"]
     with _running([str(program), *arguments, "-log-level", "error"], port):
-        _asked(port, "POST", "/storage/v1/b", b'{"name": "bucket"}')
+        _request(port, "POST", "/storage/v1/b", b'{"name": "bucket"}')
         yield port
 
 
@@ -147,7 +144,7 @@ def _free_port() -> int:
         return port
 
 
-def _asked(port: int, method: str, path: str, body: bytes = b"") -> None:
+def _request(port: int, method: str, path: str, body: bytes = b"") -> None:
     connection = HTTPConnection("127.0.0.1", port)
     connection.request(method, path, body)
     answer = connection.getresponse()

@@ -11,7 +11,7 @@ from confluent_kafka import Message
 from deltalake import DeltaTable
 
 from tests.integration.conftest import Line
-from tests.integration.proposers import Proposer, append_with, create_table, told
+from tests.integration.proposers import Proposer, all_outcomes, append_with, create_table
 from tests.integration.test_cdc_publisher import committed
 from tests.integration.test_committer_processes import (
     WAIT_S,
@@ -19,8 +19,8 @@ from tests.integration.test_committer_processes import (
     check_offsets_are_safe,
     folder_of,
     rows_of,
-    until,
 )
+from tests.integration.waiting import until
 from tidegate_delta.log.file_names import LAST_CHECKPOINT, LOG_FOLDER, checksum_name
 from tidegate_local.child_processes import ServiceProcess
 
@@ -29,10 +29,7 @@ pytestmark = pytest.mark.broker
 WRITERS = 4
 ROWS = 60
 INTERVAL = 10
-PROPERTIES = {
-    "tidegate.cdc.keyColumns": "writer,number",
-    "delta.checkpointInterval": str(INTERVAL),
-}
+PROPERTIES = {"tidegate.cdc.keyColumns": "writer,number", "delta.checkpointInterval": str(INTERVAL)}
 
 
 def started(line: Line) -> dict[str, ServiceProcess]:
@@ -49,8 +46,8 @@ def started(line: Line) -> dict[str, ServiceProcess]:
     return services
 
 
-def has_told(proposers: Sequence[Proposer], count: int) -> bool:
-    return len(told(proposers)) >= count
+def have_outcomes(proposers: Sequence[Proposer], count: int) -> bool:
+    return len(all_outcomes(proposers)) >= count
 
 
 def hinted(log: Path) -> int:
@@ -100,9 +97,11 @@ def test_each_service_is_killed_under_load_and_every_account_agrees(line: Line) 
 
     proposers = append_with(line.kafka, table, WRITERS, ROWS)
     for victim, service in services.items():
-        more = len(told(proposers)) + WRITERS
-        until(partial(has_told, proposers, more), f"{more} outcomes, to kill the {victim}")
-        assert len(told(proposers)) < WRITERS * ROWS, f"no load left to kill the {victim} under"
+        more = len(all_outcomes(proposers)) + WRITERS
+        until(partial(have_outcomes, proposers, more), f"{more} outcomes, to kill the {victim}")
+        assert len(all_outcomes(proposers)) < WRITERS * ROWS, (
+            f"no load left to kill the {victim} under"
+        )
         service.child.kill()
         check_offsets_are_safe(line)
         service.start()

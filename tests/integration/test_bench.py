@@ -72,7 +72,7 @@ def test_the_slow_store_holds_one_log_for_us_and_for_delta_rs() -> None:
 
 
 @pytest.mark.timeout(300)
-def test_what_is_asked_of_an_open_table_is_measured(tmp_path: Path) -> None:
+def test_requests_to_an_open_table_are_measured(tmp_path: Path) -> None:
     result = read_table.figures(tmp_path, 1, FILES, ROWS)
 
     assert [item.goal[:2] for item in result] == ["S6", "R2", "R2", "F1", "F1"]

@@ -7,6 +7,7 @@ most of a takeover is waiting for a session to time out.
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -17,8 +18,8 @@ import pytest
 from tests.integration import run_audit
 from tests.integration.blows import PASSAGES, SUSPENSION, Limit, Passed, Siege, blows, rain
 from tests.integration.competing_writers import Baton, contend
-from tests.integration.conftest import Line, own_topics
-from tests.integration.proposers import Proposer, append_with, create_table, creation, told
+from tests.integration.conftest import Line, own_topics, services
+from tests.integration.proposers import Proposer, all_outcomes, append_with, create_table, creation
 from tests.integration.test_committer_processes import (
     WAIT_S,
     account_of,
@@ -76,7 +77,7 @@ class Front:
 
     def heard(self) -> int:
         """Return the number of outcomes that its writers have received."""
-        return len(told(self.proposers)) + self.baton.passes + self.baton.losses
+        return len(all_outcomes(self.proposers)) + self.baton.passes + self.baton.losses
 
     def check(self) -> None:
         """Let all writers finish; fail unless log, topics, rows and the writers' memories agree."""
@@ -87,7 +88,7 @@ class Front:
         check_all(self.line, self.table, self.proposers, SPARED)
         check_offsets_are_safe(self.line)
         rivals = [name for name, _ in rows_of(self.table) if name.startswith("r")]
-        assert rivals == [self.baton.name], "who was told last that he holds it is not who does"
+        assert rivals == [self.baton.name], "who was named last that he holds it is not who does"
         assert {outcome.status for outcome in outcomes} <= {"committed", "rejected", "denied"}
         assert any(outcome.status == "rejected" for outcome in outcomes), (
             "nobody was in anybody's way"
@@ -120,14 +121,9 @@ def _found(kafka: KafkaSettings, folder: Path, enough: threading.Event) -> list[
 
 @pytest.fixture
 def lines(broker: str, tmp_path: Path) -> Iterator[list[Line]]:
-    made = []
-    for number in range(LINES):
-        folder = tmp_path / f"line-{number}"
-        (folder / "tables").mkdir(parents=True)
-        made.append(Line(own_topics(broker), folder / "services", folder / "tables"))
-    yield made
-    for line in made:
-        line.stop()
+    folders = [tmp_path / f"line-{number}" for number in range(LINES)]
+    with ExitStack() as stack:
+        yield [stack.enter_context(services(own_topics(broker), folder)) for folder in folders]
 
 
 @pytest.fixture
@@ -150,10 +146,7 @@ def test_struck_again_and_again_under_load_committers_lose_and_double_nothing(
         first.child.stop()
     passed = [Passed(line) for line in lines]
     limit = Limit(
-        wanted,
-        S_A_BLOW * wanted + WAIT_S,
-        WRITERS + RIVALS,
-        lambda number: passed[number].check(),
+        wanted, S_A_BLOW * wanted + WAIT_S, WRITERS + RIVALS, lambda number: passed[number].check()
     )
     sieges = [Siege(line, dice, plan) for line in lines]
     try:

@@ -86,7 +86,7 @@ def test_what_was_written_is_there_after_a_kill_and_a_new_start(tmp_path: Path) 
     assert not is_running(pid), "a stopped broker is gone"
 
 
-def test_a_taken_port_is_said_before_anything_is_started(tmp_path: Path) -> None:
+def test_a_taken_port_is_reported_before_anything_is_started(tmp_path: Path) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()

@@ -19,9 +19,9 @@ from tests.integration.test_cdc_publisher import (
     made,
     publisher,
     wait_for_progress,
-    wait_told,
-    wait_until,
+    wait_published,
 )
+from tests.integration.waiting import until
 from tests.unit.cdc_publisher.written_table import rows
 from tidegate_local.embedded_kafka import EmbeddedKafka
 
@@ -58,7 +58,7 @@ def test_brokers_that_restart_under_load_make_it_repeat_and_lose_nothing(
             time.sleep(dice.random())
             fragile.kill()
             fragile.start()
-    wait_told(line, table)
+    wait_published(line, table)
     check_transactions(line, check_stream(line, table))
     assert service.child.is_alive(), service.child.tail()
 
@@ -69,13 +69,13 @@ def test_a_transaction_that_the_brokers_end_is_published_again(line: Line, point
     table.append(rows(*range(70)))
     service = publisher(line, failpoint=f"suspend:{point}:2", provide_transaction_metadata="true")
     service.start()
-    wait_until(lambda: is_suspended(service.child.pid), f"{point}, for the second time")
+    until(lambda: is_suspended(service.child.pid), f"{point}, for the second time")
 
     # The brokers end it once its five seconds are over, and look for such every ten seconds.
     topic = line.kafka.topics.changes("t")
-    wait_until(lambda: end(line, topic, True) == end(line, topic, False), "its end")
+    until(lambda: end(line, topic, True) == end(line, topic, False), "its end")
     table.append(rows(*range(100, 130)))
     os.kill(service.child.pid, signal.SIGCONT)
-    wait_told(line, table)
+    wait_published(line, table)
     check_transactions(line, check_stream(line, table))
     assert service.child.is_alive(), service.child.tail()

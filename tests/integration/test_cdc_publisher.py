@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -27,6 +26,7 @@ from typer.testing import CliRunner
 from tests.integration.changing_table import changing
 from tests.integration.conftest import Line
 from tests.integration.proposers import append_with, create_table
+from tests.integration.waiting import until
 from tests.unit.cdc_publisher.written_table import Rows, WrittenTable, change_at_random, rows
 from tidegate import changes
 from tidegate_cdc_publisher.change_records import ChangeRecord
@@ -100,24 +100,17 @@ def position(line: Line, table: WrittenTable) -> Position | None:
     return result
 
 
-def wait_until(holds: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
-    until_s = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < until_s, f"not within {timeout_s} s: {what}"
-        time.sleep(0.2)
-
-
-def wait_told(line: Line, table: WrittenTable, timeout_s: float = PATIENCE_S) -> None:
-    def told() -> bool:
+def wait_published(line: Line, table: WrittenTable, timeout_s: float = PATIENCE_S) -> None:
+    def is_published() -> bool:
         at = position(line, table)
         return at is not None and at.complete and at.version == table.version
 
-    wait_until(told, f"version {table.version} told", timeout_s)
+    until(is_published, f"version {table.version} told", timeout_s)
 
 
 def wait_for_progress(line: Line, table: WrittenTable) -> None:
     before = position(line, table)
-    wait_until(lambda: position(line, table) != before, "progress")
+    until(lambda: position(line, table) != before, "progress")
 
 
 def check_stream(line: Line, table: WrittenTable) -> list[dict[str, Any]]:
@@ -165,10 +158,10 @@ def test_killed_at_every_named_point_it_repeats_and_loses_nothing(line: Line) ->
         table.append(rows(*range(1000 * (number + 1), 1000 * (number + 1) + 70)))
         service = publisher(line, f"cdc-{number}", failpoint)
         service.start()
-        table.ring(bell, line.kafka.topics)
+        table.notify(bell, line.kafka.topics)
         assert service.child.wait(60) == -9, service.child.tail()
     publisher(line, "cdc-last").start()
-    wait_told(line, table)
+    wait_published(line, table)
     changes = check_stream(line, table)
     assert {change["op"] for change in changes} == {"r", "c", "u", "d"}
 
@@ -178,7 +171,7 @@ def test_the_streams_and_their_last_changes_are_shown(line: Line) -> None:
     table.append(rows(1, 2, 3))
     made(line, "idle", 2, configuration={})
     publisher(line).start()
-    wait_told(line, table)
+    wait_published(line, table)
 
     def run(*arguments: str) -> list[str]:
         given = [f"--set={key}={value}" for key, value in line.settings.items()]
@@ -222,7 +215,7 @@ def test_killed_at_any_moment_under_load_it_repeats_and_loses_nothing(
             service.child.kill()
     reached_per_s = table.version / (time.monotonic() - began_s)
     service.start()
-    wait_told(line, table, 3 * PATIENCE_S)
+    wait_published(line, table, 3 * PATIENCE_S)
     check_transactions(line, check_stream(line, table))
     if reached_per_s < per_s * LOAD_REACHED:
         pytest.skip(f"nothing was lost, but at {reached_per_s:.0f} versions/s: a busy machine")
@@ -244,7 +237,7 @@ def check_transactions(line: Line, changes: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_two_publishers_at_once_tell_each_change_once(line: Line) -> None:
+def test_two_publishers_at_once_publish_each_change_once(line: Line) -> None:
     dice = random.Random(13)
     tables = [made(line, f"t{n}", n + 1) for n in range(2)]
     bell = KafkaBus(line.kafka, "test").producer()
@@ -256,10 +249,10 @@ def test_two_publishers_at_once_tell_each_change_once(line: Line) -> None:
     for _ in range(25):
         for table in tables:
             change_at_random(table, dice)
-            table.ring(bell, line.kafka.topics)
+            table.notify(bell, line.kafka.topics)
         time.sleep(0.1)
     for table in tables:
-        wait_told(line, table)
+        wait_published(line, table)
         check_stream(line, table)
     for service in services:
         assert service.child.is_alive(), service.child.tail()
@@ -287,7 +280,7 @@ def test_what_goes_through_the_gate_comes_out_as_changes(line: Line) -> None:
         # The snapshot of a table that is still empty is a marker alone, which has no value.
         return [value for record in committed(line, topic) if (value := record.value())]
 
-    wait_until(lambda: len(values()) >= 60, "every row")
+    until(lambda: len(values()) >= 60, "every row")
     service.wait_ready()
     result = [json.loads(value) for value in values()]
     rows_told = sorted((item["after"]["writer"], item["after"]["number"]) for item in result)
@@ -297,7 +290,7 @@ def test_what_goes_through_the_gate_comes_out_as_changes(line: Line) -> None:
         outcome.version or 0 for writer in writers for outcome in writer.outcomes.copy().values()
     )
     log = line.tables / "t/_delta_log"
-    wait_until(lambda: (log / checksum_name(head)).exists(), "the last checksum")
+    until(lambda: (log / checksum_name(head)).exists(), "the last checksum")
 
 
 @pytest.mark.timeout(240)
@@ -314,7 +307,7 @@ def test_a_former_owner_is_fenced_and_its_rows_never_show(line: Line) -> None:
     with pytest.raises(Fenced):
         former.publish(topic, [ChangeRecord(b"k", b"too late", [])], second)
     reader = PositionReader(line.kafka)
-    assert reader.read(30.0, "end") == reader.read(30.0, "settled") == {table.id: first}
+    assert reader.read(30.0, "end") == reader.read(30.0, "committed") == {table.id: first}
     owner.publish(topic, [ChangeRecord(b"k", b"by the owner", [])], second)
     values = [message.value() for message in committed(line, topic)]
     assert values == [b"by the former", b"by the owner"]
@@ -349,7 +342,7 @@ def test_a_position_behind_a_foreign_open_transaction_is_waited_for(line: Line) 
     topic = line.kafka.topics.changes("t")
     service = publisher(line, transaction_timeout_ms="20000")
     service.start()
-    wait_told(line, table)
+    wait_published(line, table)
     hanging = Producer(
         {
             "bootstrap.servers": line.kafka.bootstrap_servers,
@@ -361,39 +354,39 @@ def test_a_position_behind_a_foreign_open_transaction_is_waited_for(line: Line) 
     hanging.produce(line.kafka.topics.cdc_positions, b"x", str(UUID(int=99)).encode())
     hanging.flush(30)
     table.append(rows(4))
-    wait_until(lambda: len(committed(line, topic)) == 4, "the fourth row")
+    until(lambda: len(committed(line, topic)) == 4, "the fourth row")
     service.child.kill()
     service.start()
     time.sleep(5)
     assert len(committed(line, topic)) == 4, "it did not wait for its position"
     hanging.abort_transaction(30)
     table.append(rows(5))
-    wait_told(line, table)
+    wait_published(line, table)
     check_stream(line, table)
 
 
 @pytest.mark.timeout(120)
-def test_a_table_that_cannot_be_told_stops_alone(line: Line) -> None:
+def test_a_table_that_cannot_be_published_stops_alone(line: Line) -> None:
     keyless = made(line, "keyless", 1, configuration={})
     table = made(line, "t", 2)
     for item in (keyless, table):
         item.append(rows(1, 2))
     service = publisher(line)
     service.start()
-    wait_told(line, table)
+    wait_published(line, table)
     assert position(line, keyless) is None
     assert "KeyColumnsMissing" in service.child.log.read_text()
     assert service.child.is_alive()
 
 
 @pytest.mark.timeout(120)
-def test_versions_without_a_doorbell_are_found_by_the_look(line: Line) -> None:
+def test_versions_without_a_notification_are_found_by_polling(line: Line) -> None:
     table = made(line)
     service = publisher(line)
     service.start()
     service.wait_ready()
     table.append(rows(1, 2))
-    wait_told(line, table)
+    wait_published(line, table)
     check_stream(line, table)
 
 
@@ -403,11 +396,11 @@ def test_a_clean_stop_leaves_with_status_zero_and_goes_on_later(line: Line) -> N
     table.append(rows(*range(50)))
     service = publisher(line)
     service.start()
-    wait_told(line, table)
+    wait_published(line, table)
     assert service.child.stop(30) == 0
     table.append(rows(*range(50, 60)))
     service.start()
-    wait_told(line, table)
+    wait_published(line, table)
     check_stream(line, table)
     assert PositionReader(line.kafka).read(30.0, "end")[table.id] == position(line, table)
 
@@ -426,7 +419,7 @@ def test_a_subscriber_goes_on_where_its_last_run_ended(line: Line) -> None:
         table.rewrite(
             lambda old: [{**row, "price": row["price"] + 1} for row in old if row["id"] % 7]
         )
-        wait_told(line, table)
+        wait_published(line, table)
         with changes.follow("t", line.kafka, position) as stream:
             for change in itertools.islice(stream.changes(quiet_s=3.0), 15 if number < 2 else None):
                 copy.apply(change)
@@ -455,13 +448,13 @@ def test_the_examples_have_the_rows_of_the_table(line: Line, tmp_path: Path) -> 
     publisher(line, provide_transaction_metadata="true").start()
     brokers, prefix = line.kafka.bootstrap_servers, line.kafka.topic_prefix
     copying = [sys.executable, str(EXAMPLES / "table_copy.py"), brokers, "t", str(file)]
-    wait_told(line, table)
+    wait_published(line, table)
     with subprocess.Popen([*copying, "--prefix", prefix]) as process:
-        wait_until(file.exists, "the snapshot's copy")
+        until(file.exists, "the snapshot's copy")
         process.kill()
     table.rewrite(lambda old: [{**row, "price": 0.5} for row in old if row["id"] % 5])
     table.append(rows(30))
-    wait_told(line, table)
+    wait_published(line, table)
     subprocess.run([*copying, "--prefix", prefix, "--once"], check=True)
     copied = [row for _, row in json.loads(file.read_text())["rows"]]
     assert by_id(copied) == by_id(table.content)
@@ -476,7 +469,7 @@ def test_operators_move_a_stream_by_commands(line: Line) -> None:
     table, topics = made(line), line.kafka.topics
     table.append(rows(*range(20)))
     publisher(line, notifications="true", heartbeat_interval_ms="1").start()
-    wait_told(line, table)
+    wait_published(line, table)
 
     def run(*arguments: str, status: int = 0) -> str:
         given = [f"--set={key}={value}" for key, value in line.settings.items()]
@@ -495,26 +488,26 @@ def test_operators_move_a_stream_by_commands(line: Line) -> None:
         None,
     ]
     table.append(rows(20, 21))
-    wait_told(line, table)
+    wait_published(line, table)
     run("reset", "t", "--to", "1")
-    wait_told(line, table)
+    wait_published(line, table)
     run("snapshot", "t", "--incremental", "--where", "id < 3 AND name IS NOT NULL")
     assert "cost" in run("snapshot", "t", "--incremental", "--where", "cost < 3", status=2)
     run("snapshot", "t", "--where", "id < 3", status=2)
     run("snapshot", "t", "--incremental")
     table.rewrite(lambda old: [{**row, "price": 0.5} for row in old if row["id"] % 5])
-    wait_told(line, table)
+    wait_published(line, table)
     assert json.loads(run("verify", "t", "--json"))["missing"] == 0
     run("snapshot", "t")
-    wait_told(line, table)
+    wait_published(line, table)
     assert f"at version {table.version}: 17 rows, the stream gives the same" in run("verify", "t")
     table.append(rows(30))
-    wait_told(line, table)
+    wait_published(line, table)
     run("skip", "t", "--to", str(table.version), status=2)
     run("snapshot", "t", "--pause", status=2)
     run("reset", "t", status=2)
     run("reset", "t", "--anew")
-    wait_told(line, table)
+    wait_published(line, table)
     assert len(run("replay", "t").splitlines()) == len(table.content)
     assert "up to date" in run("show", "t")
     reported = [
@@ -531,11 +524,11 @@ def test_operators_move_a_stream_by_commands(line: Line) -> None:
         beats = committed(line, topics.cdc_heartbeats)
         return int(json.loads(beats[-1].value() or b"")["version"]) if beats else -1
 
-    wait_until(lambda: last_beat() == table.version, "a heartbeat of the newest version")
+    until(lambda: last_beat() == table.version, "a heartbeat of the newest version")
 
 
 @pytest.mark.timeout(120)
-def test_what_brokers_refuse_for_good_is_told_with_its_cause(line: Line) -> None:
+def test_what_brokers_refuse_for_good_is_reported_with_its_cause(line: Line) -> None:
     """A compacted topic takes no record without a key; topics differ in more than dots."""
     names = ("changes.a", "changes_a")
     topics = [Topic(name, "none", 1, "compact", -1) for name in names]

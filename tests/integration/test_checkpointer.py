@@ -3,7 +3,6 @@
 import os
 import random
 import time
-from collections.abc import Callable
 from uuid import UUID
 
 import pyarrow.parquet as pq
@@ -22,6 +21,7 @@ from bench.generated_logs import (
 )
 from tests.integration.changing_table import changing
 from tests.integration.conftest import Line
+from tests.integration.waiting import until
 from tests.unit.cdc_publisher.written_table import WrittenTable, change_at_random, rows
 from tidegate_checkpointer.service import FAILPOINTS
 from tidegate_delta.checkpoints import last_checkpoint, version_checksum
@@ -60,13 +60,6 @@ def checkpointer(line: Line, name: str = "checkpointer", failpoint: str = "") ->
     return line.service("checkpointer", name, failpoint, checkpointer={"look_s": "0.5"})
 
 
-def wait_until(holds: Callable[[], bool], what: str, timeout_s: float = 180.0) -> None:
-    until_s = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < until_s, f"not within {timeout_s} s: {what}"
-        time.sleep(0.2)
-
-
 def there(table: WrittenTable, name: str) -> bool:
     return (table.folder / "_delta_log" / name).exists()
 
@@ -78,7 +71,7 @@ def hinted(table: WrittenTable) -> int:
 
 
 def wait_for_checkpoint_after(table: WrittenTable, version: int) -> int:
-    wait_until(lambda: hinted(table) > version, f"a checkpoint after {version}")
+    until(lambda: hinted(table) > version, f"a checkpoint after {version}")
     return hinted(table)
 
 
@@ -110,13 +103,13 @@ def test_killed_at_every_named_point_the_table_stays_readable(
             change_at_random(table, dice)
         service = checkpointer(line, f"checkpointer-{number}", failpoint)
         service.start()
-        table.ring(bell, line.kafka.topics)
+        table.notify(bell, line.kafka.topics)
         assert service.child.wait(180) == -9, service.child.tail()
         check_table(table)
     checkpointer(line, "checkpointer-last").start()
     due = table.version - table.version % 10
-    wait_until(lambda: there(table, checksum_name(table.version)), "the last checksum")
-    wait_until(lambda: hinted(table) == due, f"the hint at {due}")
+    until(lambda: there(table, checksum_name(table.version)), "the last checksum")
+    until(lambda: hinted(table) == due, f"the hint at {due}")
     check_table(table)
 
 
@@ -135,7 +128,7 @@ def test_killed_before_it_deletes_it_cleans_the_log_when_it_is_back(line: Line) 
         service = checkpointer(line, f"checkpointer-{number}")
         service.start()
         wait_for_checkpoint_after(table, table.version - 1)
-        wait_until(lambda: there(table, checksum_name(table.version)), "the last checksum")
+        until(lambda: there(table, checksum_name(table.version)), "the last checksum")
         assert service.child.stop(30) == 0
     check_table(table)
     log = table.folder / "_delta_log"
@@ -152,7 +145,7 @@ def test_killed_before_it_deletes_it_cleans_the_log_when_it_is_back(line: Line) 
     checkpointer(line, "back").start()
     below = [name for name in listed if name[0].isdigit() and int(name[:20]) < checkpoints[1]]
     assert below
-    wait_until(lambda: not any(there(table, name) for name in below), "the cleanup")
+    until(lambda: not any(there(table, name) for name in below), "the cleanup")
     assert there(table, commit_name(Version(checkpoints[1])))
     check_table(table)
 
@@ -172,7 +165,7 @@ def test_killed_at_any_moment_under_load_it_catches_up(line: Line, table: Writte
             assert hinted(table) >= seen, "the hint went back"
     service.start()
     service.wait_ready()
-    wait_until(lambda: there(table, checksum_name(table.version)), "the last checksum")
+    until(lambda: there(table, checksum_name(table.version)), "the last checksum")
     check_table(table)
     assert hinted(table) == table.version - table.version % 10
     assert service.child.stop(30) == 0
@@ -202,13 +195,13 @@ def test_killed_while_it_copies_row_groups_every_checkpoint_is_whole(line: Line)
             commit(table.folder, table.version, adds, removed, int(1e3 * time.time()))
             gone = {path for number in removed for path in paths(number, 1)}
             changed.append((gone, set(paths(adds.start, len(adds)))))
-            table.ring(bell, line.kafka.topics)
+            table.notify(bell, line.kafka.topics)
             time.sleep(0.1)
         service.child.kill()
     service.start()
     service.wait_ready()
     last = checkpoint_name(Version(table.version - table.version % 2))
-    wait_until(lambda: there(table, last), "the last checkpoint")
+    until(lambda: there(table, last), "the last checkpoint")
     assert service.child.stop(30) == 0
     verified = 0
     for version, (gone, new) in enumerate(changed, COMMITS + TAIL + 1):
@@ -230,15 +223,15 @@ def test_killed_while_it_copies_row_groups_every_checkpoint_is_whole(line: Line)
 
 
 @pytest.mark.timeout(400)
-def test_doorbells_bring_every_kind_of_file(line: Line, table: WrittenTable) -> None:
+def test_notifications_lead_to_every_kind_of_file(line: Line, table: WrittenTable) -> None:
     bell = KafkaBus(line.kafka, "test").producer()
     service = checkpointer(line)
     service.start()
     service.wait_ready()
     while table.version < 16:
         table.append(rows(table.version + 100))
-        table.ring(bell, line.kafka.topics)
-        wait_until(lambda: there(table, checksum_name(table.version)), "its checksum")
+        table.notify(bell, line.kafka.topics)
+        until(lambda: there(table, checksum_name(table.version)), "its checksum")
     for name in (checkpoint_name(10), compacted_name(0, 4), compacted_name(11, 15)):
         assert there(table, name), name
     check_table(table)

@@ -14,7 +14,8 @@ from tests.integration.conftest import Line
 from tests.integration.moto_server import moto_server
 from tests.integration.proposers import CLOCK, SCHEMA
 from tests.integration.s3_relay import Relay, Step
-from tests.integration.test_committer_processes import WAIT_S, until
+from tests.integration.test_committer_processes import WAIT_S
+from tests.integration.waiting import until
 from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.schema.arrow_types import from_arrow
 from tidegate_delta.schema.types import format_schema
@@ -89,7 +90,7 @@ def test_an_ambiguous_put_is_resolved_and_committed_once(
     assert len(info["tidegate"]["accepted"]) == 1
 
 
-def test_a_committer_killed_while_a_put_is_in_doubt_leaves_it_to_its_heir(
+def test_a_committer_killed_while_a_put_is_in_doubt_leaves_it_to_its_successor(
     line: Line, relay: Relay, root: str
 ) -> None:
     doomed = line.service("committer", "doomed", "before_resolve", **service_settings(relay))
@@ -100,7 +101,7 @@ def test_a_committer_killed_while_a_put_is_in_doubt_leaves_it_to_its_heir(
         creation = pool.submit(create, client, root)
         until(lambda: not doomed.child.is_alive(), "the death at before_resolve")
         assert doomed.child.exit_status() == -signal.SIGKILL
-        line.started("committer", "heir", **service_settings(relay))
+        line.started("committer", "successor", **service_settings(relay))
         assert creation.result(WAIT_S).status == "committed"
     assert versions(relay, root) == [VERSION_0]
 

@@ -9,12 +9,8 @@ import pytest
 from tests.integration import run_audit
 from tests.integration.conftest import Line
 from tests.integration.proposers import CLOCK, create_table, values, write_file
-from tests.integration.test_committer_processes import (
-    WAIT_S,
-    check_offsets_are_safe,
-    rows_of,
-    until,
-)
+from tests.integration.test_committer_processes import WAIT_S, check_offsets_are_safe, rows_of
+from tests.integration.waiting import until
 from tidegate_local.child_processes import ServiceProcess
 from tidegate_messages.codec import encode, headers
 from tidegate_runtime.client import proposal_builders
@@ -58,15 +54,15 @@ def test_a_record_that_kills_three_processes_is_refused_and_those_behind_it_are_
         doomed.start()
         until(partial(_is_dead, doomed), f"death {number}")
         assert doomed.child.exit_status() == -signal.SIGKILL
-    heir = line.service("committer", "heir", f"after_read@{poison}")
-    heir.start()
+    successor = line.service("committer", "successor", f"after_read@{poison}")
+    successor.start()
 
-    def are_told() -> bool:
+    def are_answered() -> bool:
         result = {value["proposal_id"] for value in values(line.kafka, line.kafka.topics.outcomes)}
         return {str(outcome.proposal_id) for outcome in sent} <= result
 
-    until(are_told, "every outcome")
-    assert heir.child.is_alive(), "the fourth one does not judge it any more"
+    until(are_answered, "every outcome")
+    assert successor.child.is_alive(), "the fourth one does not judge it any more"
     outcomes = values(line.kafka, line.kafka.topics.outcomes)
     result = {outcome["proposal_id"]: outcome for outcome in outcomes}
     assert result[poison]["status"] == "rejected"

@@ -4,8 +4,7 @@ import json
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,15 +18,16 @@ from tests.integration.conftest import Line
 from tests.integration.proposers import (
     SCHEMA,
     Proposer,
+    all_outcomes,
     append_with,
     committed_offset,
     create_table,
     read_topic,
-    told,
     values,
 )
+from tests.integration.waiting import until as until
 from tests.linearizability.checker import explain
-from tests.linearizability.run_record import Account, Table, Told, proposals
+from tests.linearizability.run_record import Account, PublishedOutcome, Table, proposals
 from tidegate_committer.dependencies import FAILPOINTS
 from tidegate_messages.published_records import TableRecord
 
@@ -47,13 +47,6 @@ def rows_of(table: TableRecord) -> list[tuple[str, int]]:
     return sorted((row["writer"], row["number"]) for row in pa.table(result.read_all()).to_pylist())
 
 
-def until(holds: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> None:
-    until_s = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < until_s, f"{what} did not come within {timeout_s} s"
-        time.sleep(0.05)
-
-
 def check_offsets_are_safe(line: Line) -> None:
     """Fail if a proposal before the group's offset has no outcome."""
     kafka = line.kafka
@@ -69,7 +62,8 @@ def account_of(line: Line, *tables: TableRecord) -> Account:
     topics = line.kafka.topics
     sent = proposals(_stamped(line, topics.proposals))
     result = [
-        Told(json.loads(value), moment_ms) for value, moment_ms in _stamped(line, topics.outcomes)
+        PublishedOutcome(json.loads(value), moment_ms)
+        for value, moment_ms in _stamped(line, topics.outcomes)
     ]
     roots, own = {table.table_root for table in tables}, {str(table.table) for table in tables}
     return Account(
@@ -102,10 +96,12 @@ def check_all(
     run_audit.check_outcomes(log, _of(table, values(kafka, kafka.topics.outcomes)))
     explain(account_of(line, table))
     # A writer may receive its outcome before the version's commit record is readable.
-    until(lambda: _told_versions(line, table) >= len(log), "a record of the last version")
+    until(lambda: _published_versions(line, table) >= len(log), "a record of the last version")
     records = _of(table, values(kafka, kafka.topics.commits))
     assert run_audit.check_commit_records(folder_of(table), records) == list(range(len(log)))
-    refused = [outcome.rejection for outcome in told(proposers) if outcome.status != "committed"]
+    refused = [
+        outcome.rejection for outcome in all_outcomes(proposers) if outcome.status != "committed"
+    ]
     assert all(item is not None and item.rule in spared for item in refused), refused
     assert all(proposer.outcomes.keys() == set(range(proposer.count)) for proposer in proposers)
     wanted = sorted(
@@ -117,7 +113,7 @@ def check_all(
     assert [row for row in rows_of(table) if row[0].startswith("w")] == wanted
 
 
-def _told_versions(line: Line, table: TableRecord) -> int:
+def _published_versions(line: Line, table: TableRecord) -> int:
     records = _of(table, values(line.kafka, line.kafka.topics.commits))
     return max((record["version"] + 1 for record in records), default=0)
 
@@ -146,7 +142,7 @@ def test_a_committer_killed_at_any_point_loses_and_doubles_nothing(
     assert doomed.child.exit_status() == -signal.SIGKILL
     check_offsets_are_safe(line)
 
-    line.started("committer", "heir")
+    line.started("committer", "successor")
     for proposer in proposers:
         proposer.join(WAIT_S)
     check_all(line, table, proposers)
@@ -162,22 +158,24 @@ def test_a_creation_survives_a_kill_before_its_registration_and_before_its_outco
     with ThreadPoolExecutor(1) as pool:
         creation = pool.submit(create_table, line.kafka, line.tables / "t")
         until(lambda: not doomed.child.is_alive(), f"the death at {failpoint}")
-        line.started("committer", "heir")
+        line.started("committer", "successor")
         table = creation.result(WAIT_S)
     check_all(line, table, [])
     assert list(run_audit.accepted(run_audit.entries(folder_of(table))).values()) == [0]
 
 
-def test_a_committer_that_was_suspended_races_its_heir_and_nothing_is_doubled(line: Line) -> None:
+def test_a_committer_that_was_suspended_races_its_successor_and_nothing_is_doubled(
+    line: Line,
+) -> None:
     first = line.started("committer", "first")
     table = create_table(line.kafka, line.tables / "t")
     proposers = append_with(line.kafka, table, WRITERS, 12)
-    until(lambda: len(told(proposers)) >= WRITERS, "the first outcomes")
+    until(lambda: len(all_outcomes(proposers)) >= WRITERS, "the first outcomes")
     os.kill(first.child.pid, signal.SIGSTOP)
-    heir = line.service("committer", "heir")
-    heir.start()
-    before = len(told(proposers))
-    until(lambda: len(told(proposers)) > before + WRITERS, "outcomes by the heir")
+    successor = line.service("committer", "successor")
+    successor.start()
+    before = len(all_outcomes(proposers))
+    until(lambda: len(all_outcomes(proposers)) > before + WRITERS, "outcomes by the successor")
     os.kill(first.child.pid, signal.SIGCONT)
     for proposer in proposers:
         proposer.join(WAIT_S)
@@ -191,7 +189,7 @@ def test_a_standby_takes_over_when_the_active_committer_stops(line: Line) -> Non
     standby.start()
     standby.wait_ready()
     proposers = append_with(line.kafka, table, 2, 10)
-    until(lambda: len(told(proposers)) >= 4, "the first outcomes")
+    until(lambda: len(all_outcomes(proposers)) >= 4, "the first outcomes")
     assert active.child.stop() == 0
     for proposer in proposers:
         proposer.join(WAIT_S)
@@ -199,7 +197,7 @@ def test_a_standby_takes_over_when_the_active_committer_stops(line: Line) -> Non
     check_all(line, table, proposers)
 
 
-def test_a_delta_rs_writer_beside_the_gate_loses_nothing_and_is_told_of(line: Line) -> None:
+def test_an_external_delta_rs_writer_loses_nothing_and_is_reported(line: Line) -> None:
     line.started("committer", committer={"external_probe_s": "0.5"})
     table = create_table(line.kafka, line.tables / "t")
     foreign = [pa.table([["foreign"], [number]], schema=SCHEMA) for number in range(8)]
@@ -215,11 +213,11 @@ def test_a_delta_rs_writer_beside_the_gate_loses_nothing_and_is_told_of(line: Li
         proposer.join(WAIT_S)
     writer.join(WAIT_S)
 
-    def is_told() -> bool:
+    def are_published() -> bool:
         authors = [value["author"] for value in values(line.kafka, line.kafka.topics.commits)]
         return authors.count("external") == len(foreign)
 
-    until(is_told, "the foreign commits on `commits`", 20.0)
+    until(are_published, "the foreign commits on `commits`", 20.0)
     check_all(line, table, proposers)
     assert [row for row in rows_of(table) if row[0] == "foreign"] == [
         ("foreign", number) for number in range(len(foreign))

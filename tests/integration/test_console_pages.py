@@ -15,10 +15,12 @@ from pathlib import Path
 import pytest
 import uvicorn
 
+from tests.builders import StillClock
 from tests.integration import chromium
 from tests.integration.chromium import Tab, browser
 from tests.unit.console.installation import HALTED, REJECTED, WELL, MadeUp
-from tests.unit.console.test_web import TOKEN, Time
+from tests.unit.console.test_attention import NOW_MS
+from tests.unit.console.test_web import TOKEN
 from tidegate_console.web.app import Pages, console_app
 from tidegate_console.web.overview_keeper import OverviewKeeper
 from tidegate_console.web.sign_in import Operators
@@ -54,7 +56,7 @@ class Site:
     def __init__(self, folder: Path) -> None:
         token = folder / "token"
         token.write_text(TOKEN, encoding="utf-8")
-        clock = Time()
+        clock = StillClock(epoch_ms=NOW_MS)
         self.made_up = MadeUp(30)
         self.keeper = OverviewKeeper(self.made_up.overview, 5.0)
         self.keeper.read_now()

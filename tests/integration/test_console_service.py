@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.conftest import Line, free_port
-from tests.integration.test_checkpointer import wait_until
+from tests.integration.waiting import until
 from tidegate_local.child_processes import Command, service_process
 from tidegate_producers.options import TableLocation
 from tidegate_producers.writing.table_requests import register
@@ -70,7 +70,7 @@ def test_the_page_shows_a_table_and_an_operator_halts_it(line: Line, tmp_path: P
     try:
         console.wait_ready()
         browser = Browser(f"http://127.0.0.1:{port}")
-        wait_until(lambda: ">shop</a>" in browser.page("/tables"), "the table")
+        until(lambda: ">shop</a>" in browser.page("/tables"), "the table")
         (table,) = set(re.findall(r'href="/tables/([0-9a-f-]{36})"', browser.page("/tables")))
         assert "WRITE" in browser.page(f"/tables/{table}/history")
         assert "no checkpoint" in browser.page(f"/tables/{table}/shape")

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.conftest import Line
-from tests.integration.test_checkpointer import wait_until
 from tests.integration.test_producer_cli import Terminal
+from tests.integration.waiting import until
 from tidegate_delta.log.file_names import checksum_name
 from tidegate_local.child_processes import ServiceProcess
 from tidegate_messages.outcome import Outcome
@@ -100,24 +100,24 @@ def test_a_service_that_fails_over_one_table_serves_the_others_and_tries_again(l
         )
         assert delete(client, "good", folders["good"]).status == "committed"
 
-        def are_aside() -> bool:
+        def are_quarantined() -> bool:
             result = listed(terminal, "bad")
             services = sorted(item["service"] for item in result["followers"])
             return result["status"] == "halted" and services == FOLLOWERS
 
-        wait_until(are_aside, "all three have set it aside")
+        until(are_quarantined, "all three have set it aside")
         result = listed(terminal, "bad")
         reasons = [result["reason"], *(one["reason"] for one in result["followers"])]
         assert all("Unforeseen: passage 1 of " in reason for reason in reasons), reasons
         good = listed(terminal, "good")
         assert (good["status"], good["followers"]) == ("open", [])
-        wait_until(lambda: changes(line, "good") > 0, "changes of the other")
+        until(lambda: changes(line, "good") > 0, "changes of the other")
         checksum = folders["good"] / "_delta_log" / checksum_name(2)
-        wait_until(checksum.exists, "a checksum of the other")
+        until(checksum.exists, "a checksum of the other")
 
         tried = terminal.json(table_commands.app, "retry", "bad")["tried"]
         assert sorted(tried) == sorted([*FOLLOWERS, "committer"])
-        wait_until(
+        until(
             lambda: (
                 (listed(terminal, "bad")["status"], listed(terminal, "bad")["followers"])
                 == ("open", [])
@@ -125,8 +125,8 @@ def test_a_service_that_fails_over_one_table_serves_the_others_and_tries_again(l
             "it is served again",
         )
         assert delete(client, "bad", folders["bad"]).status == "committed"
-    wait_until(lambda: changes(line, "bad") > 0, "its changes")
-    wait_until((folders["bad"] / "_delta_log" / checksum_name(2)).exists, "its checksum")
+    until(lambda: changes(line, "bad") > 0, "its changes")
+    until((folders["bad"] / "_delta_log" / checksum_name(2)).exists, "its checksum")
     assert all(service.child.is_alive() for service in started)
     traces = [
         service.child.log.read_text(encoding="utf-8").count("Traceback") for service in started

@@ -15,9 +15,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 )
 
 from tests.integration.conftest import Line
-from tests.integration.proposers import Proposer, append_with, create_table, told
+from tests.integration.proposers import Proposer, all_outcomes, append_with, create_table
 from tests.integration.test_all_services_killed import PROPERTIES, changes_in, replayed, started
-from tests.integration.test_committer_processes import WAIT_S, rows_of, until
+from tests.integration.test_committer_processes import WAIT_S, rows_of
+from tests.integration.waiting import until
 from tidegate_local.embedded_kafka import EmbeddedKafka
 from tidegate_messages.published_records import TableRecord
 from tidegate_runtime.client.client import Client
@@ -59,7 +60,7 @@ def write(line: Line, table: TableRecord, when: str) -> list[tuple[str, int]]:
         proposer.start()
     for proposer in proposers:
         proposer.join(WAIT_S)
-    assert {outcome.status for outcome in told(proposers)} == {"committed"}
+    assert {outcome.status for outcome in all_outcomes(proposers)} == {"committed"}
     return sorted((name, number) for name in names for number in range(ROWS))
 
 
@@ -73,7 +74,7 @@ def test_topic_partitions_are_added_under_load(line: Line) -> None:
     first = line.started("committer")
     old = create_table(line.kafka, line.tables / "old")
     proposers = append_with(line.kafka, old, WRITERS, 3 * ROWS)
-    until(lambda: len(told(proposers)) >= WRITERS, "the first outcomes")
+    until(lambda: len(all_outcomes(proposers)) >= WRITERS, "the first outcomes")
     topics = line.kafka.topics
     for topic in (topics.admin, topics.outcomes, topics.commits, topics.table_state):
         widen(line, topic)

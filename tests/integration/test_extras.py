@@ -69,7 +69,7 @@ def test_every_module_of_the_service_imports_there(environment: tuple[str, Path]
     assert int(done.stdout) > 1
 
 
-def test_the_service_says_what_it_takes(environment: tuple[str, Path]) -> None:
+def test_the_service_prints_its_options(environment: tuple[str, Path]) -> None:
     service, python = environment
     program, option = ["-m", f"tidegate_{service.replace('-', '_')}"], "--config"
     if service == "producers":  # a library and a command, not a process

@@ -99,7 +99,7 @@ def follower(process: Start, kafka: KafkaSettings, tmp_path: Path) -> Follower:
     return Follower(process, kafka, tmp_path)
 
 
-def test_each_doorbell_rings_in_the_order_of_its_table(
+def test_each_notification_is_delivered_in_the_order_of_its_table(
     follower: Follower, kafka: KafkaSettings
 ) -> None:
     publish(kafka, [commit(table, version) for version in range(50) for table in TABLES])
@@ -109,7 +109,7 @@ def test_each_doorbell_rings_in_the_order_of_its_table(
         assert follower.seen(table) == list(range(50))
 
 
-def test_it_looks_before_it_hears_and_again_at_times(
+def test_it_polls_before_it_listens_and_on_schedule(
     follower: Follower, kafka: KafkaSettings
 ) -> None:
     publish(kafka, [commit(TABLES[0], 0)])
@@ -178,7 +178,7 @@ def test_an_error_while_looking_ends_the_process(follower: Follower) -> None:
     assert "cannot look" in follower.process.child.tail(60)
 
 
-def test_what_cannot_be_read_is_set_aside_and_does_not_stop_the_rest(
+def test_an_unreadable_record_is_skipped_and_does_not_stop_the_rest(
     follower: Follower, kafka: KafkaSettings
 ) -> None:
     publish(kafka, [b"{", None, b'{"table": 1}', commit(TABLES[0], 4)])
@@ -218,7 +218,7 @@ def test_a_record_that_faust_leaves_behind_is_heard_after_all(
     assert "are not delivered" in follower.process.child.tail(100)
 
 
-def test_without_brokers_it_says_so_and_tries_again(follower: Follower) -> None:
+def test_without_brokers_it_logs_that_and_retries(follower: Follower) -> None:
     follower._kafka = KafkaSettings(bootstrap_servers="127.0.0.1:1")
     follower.start(wait=False)
     until = time.monotonic() + 30

@@ -19,7 +19,8 @@ from tests.integration.proposers import (
     values,
     write_file,
 )
-from tests.integration.test_committer_processes import WAIT_S, until
+from tests.integration.test_committer_processes import WAIT_S
+from tests.integration.waiting import until
 from tidegate_local.child_processes import ServiceProcess, probe
 from tidegate_messages.codec import encode
 from tidegate_messages.proposal import Proposal
@@ -54,7 +55,7 @@ class Target:
         self._numbers = count()
 
     @property
-    def letters(self) -> int:
+    def dead_letters(self) -> int:
         """The number of dead letters."""
         return len(list(read_topic(self.line.kafka, self.line.kafka.topics.dead_letters)))
 
@@ -94,9 +95,9 @@ class Target:
         ]
         return float(line.rpartition(" ")[2])
 
-    def sets_aside(self, before: int) -> None:
+    def writes_dead_letter(self, before: int) -> None:
         """Fail unless the committer writes one more dead letter and continues."""
-        until(lambda: self.letters == before + 1, "the dead letter")
+        until(lambda: self.dead_letters == before + 1, "the dead letter")
         self.goes_on()
 
     def goes_on(self) -> None:
@@ -132,19 +133,19 @@ def test_no_record_stops_the_committer_by_its_size_its_key_or_its_headers(target
         (b"{", b"", {"producer": b"\xff" * MIB, "traceparent": b"\xff" * MIB}),
     ]
     for value, key, headers in records:
-        before = target.letters
+        before = target.dead_letters
         assert target.send(value, key, headers) is None
-        target.sets_aside(before)
+        target.writes_dead_letter(before)
 
 
 def test_a_header_whose_name_is_no_text_does_not_stop_the_committer(target: Target) -> None:
-    kafka, before = target.line.kafka, target.letters
+    kafka, before = target.line.kafka, target.dead_letters
     argv = [sys.executable, str(undecodable_header_client.__file__), kafka.bootstrap_servers]
     subprocess.run([*argv, kafka.topics.proposals], check=True, timeout=WAIT_S)
-    target.sets_aside(before)
+    target.writes_dead_letter(before)
 
 
-def test_an_aborted_proposal_is_never_committed_and_an_open_transaction_is_told(
+def test_an_aborted_proposal_is_never_committed_and_an_open_transaction_is_reported(
     target: Target,
 ) -> None:
     """A client may rely on its abort; one that waits behind an open transaction gets the reason."""
@@ -211,14 +212,14 @@ def test_a_copy_of_the_outcome_goes_where_the_writer_says_and_holds_up_nobody(
     target.goes_on()
     again = encode(an_append(target.table))
 
-    def is_told() -> bool:
+    def is_counted() -> bool:
         assert target.send(again, headers={"reply_to": replies.encode()}) is None
         return "tidegate_replies_lost_total 1.0" in probe(address)[1]
 
-    until(is_told, "the copy that was lost, in the metrics")
+    until(is_counted, "the copy that was lost, in the metrics")
 
 
-def test_a_file_that_is_not_as_proposed_is_refused_where_the_writer_asks_for_it(
+def test_a_file_that_is_not_as_proposed_is_refused_if_the_writer_requests_the_check(
     target: Target,
 ) -> None:
     kafka, result = target.line.kafka, dict[str, tuple[str, str | None]]()
@@ -244,4 +245,4 @@ def test_a_decompression_bomb_bursts_at_the_broker(target: Target, codec: str) -
     assert error is not None
     assert error.code() == KafkaError.MSG_SIZE_TOO_LARGE
     assert target.send(b"a" * (2 * MIB), codec=codec) is None
-    target.sets_aside(0)
+    target.writes_dead_letter(0)

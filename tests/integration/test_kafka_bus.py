@@ -171,7 +171,7 @@ def test_who_lives_leaves_a_note_at_a_rebalance(topic: str, member: Callable[[],
     assert {at: two.noted(at)[1] for at in both} == {**dict.fromkeys(both, "mine"), moved: "gone"}
 
 
-def test_offsets_are_recorded_soon_and_a_failure_is_told_by_the_next_call(
+def test_offsets_are_recorded_soon_and_a_failure_is_raised_by_the_next_call(
     bus: KafkaBus, topic: str, member: Callable[[], Consumer]
 ) -> None:
     at = TopicPartition(topic, 0)
@@ -321,7 +321,7 @@ def test_an_open_transaction_hides_what_is_behind_it_and_is_seen(
         poll_until(consumer, lambda _: consumer.held_back == {})
 
 
-def test_a_zombie_is_refused_and_its_heir_has_the_partition(
+def test_a_zombie_is_fenced_and_its_successor_has_the_partition(
     settings: KafkaSettings, bus: KafkaBus, topic: str, member: Callable[[], Consumer]
 ) -> None:
     at = TopicPartition(topic, 0)
@@ -332,14 +332,14 @@ def test_a_zombie_is_refused_and_its_heir_has_the_partition(
         assert zombie.stdin is not None
         assert zombie.stdout.readline() == "assigned\n"
         os.kill(zombie.pid, signal.SIGSTOP)
-        heir = member()
-        assert len(poll_until(heir, was_assigned).assigned) == 2
-        heir.commit({at: Offset(1)})
+        successor = member()
+        assert len(poll_until(successor, was_assigned).assigned) == 2
+        successor.commit({at: Offset(1)})
         zombie.stdin.write("go\n")
         zombie.stdin.flush()
         os.kill(zombie.pid, signal.SIGCONT)
         assert zombie.stdout.readline() in ("Fenced\n", "Unavailable\n")
-        assert heir.committed(at) == 1
+        assert successor.committed(at) == 1
     finally:
         zombie.kill()
         zombie.wait()
@@ -430,7 +430,7 @@ def test_a_record_larger_than_its_topic_allows_fails_in_the_flush(
     producer.close()
 
 
-def test_a_missing_topic_is_said_with_the_remedy(bus: KafkaBus) -> None:
+def test_a_missing_topic_is_reported_with_the_remedy(bus: KafkaBus) -> None:
     missing = TopicPartition("not-there", 0)
     producer, reader, consumer = bus.producer(), bus.reader(), bus.consumer("g", ["not-there"])
     producer.publish(missing, None, b"")
@@ -466,7 +466,7 @@ def make_again(settings: KafkaSettings, topic: str) -> None:
         time.sleep(0.1)
 
 
-def test_nobody_tells_a_member_of_a_topic_that_was_made_again(
+def test_a_member_reads_a_recreated_topic_from_its_start(
     settings: KafkaSettings, bus: KafkaBus, topic: str, member: Callable[[], Consumer]
 ) -> None:
     at = TopicPartition(topic, 0)
@@ -487,7 +487,7 @@ def test_a_topic_made_again_is_another(settings: KafkaSettings, bus: KafkaBus, t
     assert after.topic_ids != before.topic_ids
 
 
-def test_when_the_broker_dies_what_was_sent_is_unknown_and_what_is_asked_unavailable(
+def test_when_the_broker_dies_what_was_sent_is_unknown_and_requests_are_unavailable(
     tmp_path: Path,
 ) -> None:
     with EmbeddedKafka(tmp_path / "kafka") as broker:

@@ -17,17 +17,15 @@ from aiohttp import web
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as FaustPartition
 from aiokafka.errors import TopicAuthorizationFailedError
-from confluent_kafka.admin import (
-    AdminClient,
-)
+from confluent_kafka.admin import AdminClient
 from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 from typer.testing import CliRunner
 
 from tests.integration.conftest import Line
 from tests.integration.loop_server import LoopServer
 from tests.integration.secured_kafka import PASSWORD, SecuredKafka
-from tests.integration.test_checkpointer import wait_until
 from tests.integration.test_rights import WHO, rights
+from tests.integration.waiting import until
 from tidegate_console import doctor_command
 from tidegate_delta.errors import Misconfigured
 from tidegate_local.child_processes import ServiceProcess
@@ -168,7 +166,7 @@ def read_by_faust(kafka: KafkaSettings) -> bytes | None:
     return asyncio.run(last())
 
 
-def test_a_login_that_fails_says_what_to_mend_and_keeps_the_secret(guarded: Guarded) -> None:
+def test_a_failed_login_names_the_remedy_and_not_the_secret(guarded: Guarded) -> None:
     kafka = guarded.settings("SCRAM-SHA-512", "writer")
     write(guarded.folder / "writer" / "password", NEXT_PASSWORD)
     said = doctors_answer(kafka)
@@ -280,15 +278,15 @@ def test_services_go_on_with_new_passwords_certificates_and_tokens(
             guarded.kafka.set_scram_password("committer", NEXT_PASSWORD)
             guarded.kafka.authority.write("checkpointer", files / "checkpointer")
             for who in ("committer", "checkpointer"):
-                wait_until(partial(renewed, services[who].child.log), f"{who} to look")
-            wait_until(lambda: time.monotonic() - tokens.begun_s > LIFETIME_S, "a token's end")
+                until(partial(renewed, services[who].child.log), f"{who} to look")
+            until(lambda: time.monotonic() - tokens.begun_s > LIFETIME_S, "a token's end")
             published = changes(guarded)
             for _ in range(11):
                 deltalake.write_deltalake(tables / "t", rows, mode="append")
             deltalake.write_deltalake(tables / "u", rows)
             registered(guarded, tables / "u")
-            wait_until((tables / "t" / "_delta_log" / "_last_checkpoint").exists, "a checkpoint")
-            wait_until(lambda: changes(guarded) >= published + 22, "changes")
+            until((tables / "t" / "_delta_log" / "_last_checkpoint").exists, "a checkpoint")
+            until(lambda: changes(guarded) >= published + 22, "changes")
             shown = [
                 urllib.request.urlopen(f"{service.address()}/metrics")
                 for service in services.values()

@@ -52,11 +52,7 @@ class History:
     ) -> None:
         self.spark = spark
         self.path = str(line.tables / "t")
-        self.options = {
-            "kafka.bootstrap.servers": line.kafka.bootstrap_servers,
-            "topicPrefix": line.kafka.topic_prefix,
-            "outcomeTimeout": "60s",
-        }
+        self.options = line.spark_options
         self.dice = dice
         self.next_id = 1
         self.added = 0

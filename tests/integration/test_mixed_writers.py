@@ -29,8 +29,8 @@ from tests.integration.test_committer_processes import (
     check_offsets_are_safe,
     folder_of,
     rows_of,
-    until,
 )
+from tests.integration.waiting import until
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_local.child_processes import Command, ServiceProcess
 from tidegate_messages.published_records import TableRecord
@@ -67,14 +67,14 @@ class Foreign:
     process: ServiceProcess
     account: Path
 
-    def told(self, verb: str) -> dict[int, str | None]:
+    def results(self, verb: str) -> dict[int, str | None]:
         """Return the result of each number: None if it succeeded, otherwise the reason."""
         return {line["number"]: line["why"] for line in self._lines() if line["verb"] == verb}
 
     def open_ends(self) -> set[int]:
         """Return the numbers whose operation failed but may have been committed."""
         if self.name == DELTA_SPARK:
-            return set(self.told("append"))
+            return set(self.results("append"))
         return {line["number"] for line in self._lines() if line["open"]}
 
     def _lines(self) -> list[dict[str, Any]]:
@@ -86,7 +86,7 @@ class Foreign:
 
     def done(self, verb: str) -> set[int]:
         """Return the numbers whose operation succeeded."""
-        return {number for number, why in self.told(verb).items() if why is None}
+        return {number for number, why in self.results(verb).items() if why is None}
 
 
 Start = Callable[[Command], ServiceProcess]
@@ -121,7 +121,7 @@ class Conductor:
         self.may_write.set()
         until_s = time.monotonic() + END_S + wanted / VERSIONS_A_S + wanted**2 * LISTING_S
         rests, result = 0, 0
-        while self.look() < wanted:
+        while self.newest_version() < wanted:
             self._check_all_live()
             if self.head // BETWEEN_RESTS > rests:
                 rests += 1
@@ -130,7 +130,7 @@ class Conductor:
             assert time.monotonic() < until_s, f"{self.head} versions only, {result} by delta-spark"
             time.sleep(STEP_S)
 
-    def look(self) -> int:
+    def newest_version(self) -> int:
         """Return the newest version."""
         while (self.table / in_log(commit_name(self.head + 1))).exists():
             self.head += 1
@@ -143,17 +143,17 @@ class Conductor:
 
     def _rest(self) -> int:
         spark = self.foreign[0]
-        before = len(spark.told("append"))
+        before = len(spark.results("append"))
         self.may_write.clear()
         (self.signs / "rest").touch()
-        until(lambda: self._has_told(spark, before), "delta-spark's turn")
+        until(lambda: self._has_appended(spark, before), "delta-spark's turn")
         (self.signs / "rest").unlink()
         self.may_write.set()
         return before + 1
 
-    def _has_told(self, spark: Foreign, before: int) -> bool:
+    def _has_appended(self, spark: Foreign, before: int) -> bool:
         self._check_all_live()
-        return len(spark.told("append")) > before
+        return len(spark.results("append")) > before
 
     def _check_all_live(self) -> None:
         for item in self.foreign:
@@ -248,7 +248,7 @@ def test_writers_of_all_kinds_share_a_table_and_no_row_is_lost_or_doubled(
         patience_s = END_S + wanted * LAST_CALL_S
         assert one.process.child.wait(patience_s) == 0, one.process.child.tail()
 
-    head = conductor.look()
+    head = conductor.newest_version()
     assert head >= wanted
     until(lambda: len(values(line.kafka, line.kafka.topics.commits)) > head, "the last records")
     check_rows(table, proposers, foreign)

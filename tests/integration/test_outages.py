@@ -10,14 +10,14 @@ from contextlib import contextmanager
 import pytest
 
 from tests.integration.conftest import Line
-from tests.integration.proposers import append_with, create_table, told
+from tests.integration.proposers import all_outcomes, append_with, create_table
 from tests.integration.test_committer_processes import (
     WAIT_S,
     check_all,
     check_offsets_are_safe,
     folder_of,
-    until,
 )
+from tests.integration.waiting import until
 from tidegate_delta.errors import Misconfigured, Unavailable
 from tidegate_local.embedded_kafka import EmbeddedKafka
 from tidegate_runtime.kafka.client_protocols import TopicPartition
@@ -57,7 +57,7 @@ def test_a_broker_that_is_killed_and_stays_away_loses_and_doubles_nothing(
     check_offsets_are_safe(line)
 
 
-def test_who_asks_while_the_broker_is_away_is_answered_when_it_is_back(
+def test_a_question_while_the_broker_is_away_is_answered_when_it_is_back(
     fragile: EmbeddedKafka, fragile_line: Line
 ) -> None:
     kafka = fragile_line.kafka
@@ -91,11 +91,11 @@ def test_a_store_that_takes_nothing_for_a_while_holds_up_its_table_only(line: Li
         # A file in place of the folder fails reads and writes below it, even for root.
         log.rename(aside)
         log.write_text("the disk is away")
-    before = len(told(proposers))
+    before = len(all_outcomes(proposers))
     others = append_with(line.kafka, other, 1, 3)
     for proposer in others:
         proposer.join(WAIT_S)
-    assert len(told(proposers)) <= before + WRITERS
+    assert len(all_outcomes(proposers)) <= before + WRITERS
     with suspended(committer.child.pid):
         log.unlink()
         aside.rename(log)

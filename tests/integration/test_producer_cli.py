@@ -173,7 +173,7 @@ def test_a_table_stays_halted_through_a_kill_and_is_altered_once_it_is_reopened(
     result = terminal.json(table_commands.app, "halt", "shop", "--reason", "a restore")
     assert (result["status"], result["version"]) == ("committed", 1)
     committer.child.kill()
-    line.started("committer", "heir")
+    line.started("committer", "successor")
 
     asked = ("alter", "shop", "--add-column", "price decimal(10,2)", "--property", "owner=ann")
     refused = terminal.run(table_commands.app, *asked)

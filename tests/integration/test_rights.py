@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 )
 
 from tests.integration.conftest import Line, free_port
-from tests.integration.test_checkpointer import wait_until
+from tests.integration.waiting import until
 from tidegate_console.doctor import kafka_checks
 from tidegate_delta.errors import Misconfigured
 from tidegate_local.embedded_kafka import HOST, EmbeddedKafka
@@ -170,10 +170,8 @@ def test_the_services_do_their_work_with_the_rights_that_the_manual_names(
         )
         for _ in range(11):
             deltalake.write_deltalake(tables / "t", rows, mode="append")
-        wait_until(
-            lambda: (tables / "t" / "_delta_log" / "_last_checkpoint").exists(), "a checkpoint"
-        )
-        wait_until(lambda: told(guarded) > 0, "changes")
+        until(lambda: (tables / "t" / "_delta_log" / "_last_checkpoint").exists(), "a checkpoint")
+        until(lambda: end_offset(guarded) > 0, "changes")
     finally:
         line.stop()
 
@@ -187,7 +185,7 @@ def login(who: str) -> dict[str, str]:
     }
 
 
-def told(guarded: GuardedKafka) -> int:
+def end_offset(guarded: GuardedKafka) -> int:
     """Return the end offset of the table's change topic."""
     anybody = KafkaSettings(bootstrap_servers=guarded.bootstrap, topic_prefix=PREFIX)
     bus = KafkaBus(anybody, "test")

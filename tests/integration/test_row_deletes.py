@@ -71,7 +71,7 @@ def create(client: Client, folder: Path) -> None:
     assert client.propose(made).status == "committed"
 
 
-def test_every_row_is_deleted_once_whoever_else_deletes_and_dies(line: Line) -> None:
+def test_every_row_is_deleted_once_beside_deleters_that_die(line: Line) -> None:
     folder = line.tables / "shared"
     place = for_writing({"path": str(folder)}).place
     first = line.started("committer", "first")
@@ -81,7 +81,7 @@ def test_every_row_is_deleted_once_whoever_else_deletes_and_dies(line: Line) -> 
         writing = [pool.submit(writer, line, place, number) for number in range(WRITERS)]
         writing[0].result(WAIT_S)
         first.child.kill()
-        line.started("committer", "heir")
+        line.started("committer", "successor")
         writing += [pool.submit(writer, line, place, WRITERS)]
         outcomes = [outcome for item in writing for outcome in item.result(WAIT_S)]
     assert {outcome.status for outcome in outcomes} == {"committed"}

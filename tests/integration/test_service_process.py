@@ -64,7 +64,7 @@ def program(manner: str) -> Command:
     return Command(manner, [sys.executable, "-c", PROGRAM, manner])
 
 
-def test_a_service_is_ready_when_it_says_so_and_ends_when_asked(process: Start) -> None:
+def test_a_service_is_ready_when_it_reports_so_and_stops_on_request(process: Start) -> None:
     service = process(program("ready"))
     service.wait_ready(20)
     assert probe(f"{service.address()}/healthz")[0] == 200
@@ -72,7 +72,7 @@ def test_a_service_is_ready_when_it_says_so_and_ends_when_asked(process: Start) 
     assert json.loads(service.child.tail(1))["event"] == "stopped"
 
 
-def test_a_service_that_ends_waits_for_no_store_that_it_has_asked(process: Start) -> None:
+def test_a_service_that_stops_does_not_wait_for_pending_store_requests(process: Start) -> None:
     service = process(Command("asking", [sys.executable, "-c", ASKING]))
     service.wait_ready(20)
     assert service.child.stop() == 0
@@ -80,7 +80,7 @@ def test_a_service_that_ends_waits_for_no_store_that_it_has_asked(process: Start
     assert (last["event"], last["status"]) == ("stopped", 0), "all that it had to say is said"
 
 
-def test_one_that_never_is_ready_is_named_with_what_it_said(process: Start) -> None:
+def test_a_service_that_never_is_ready_is_named_with_its_output(process: Start) -> None:
     service = process(program("unready"))
     until_s = time.monotonic() + 20
     while service.address() is None:

@@ -49,11 +49,7 @@ class SparkTable:
         self.spark = spark
         self.line = line
         self.path = str(line.tables / "t")
-        self.options = {
-            "kafka.bootstrap.servers": line.kafka.bootstrap_servers,
-            "topicPrefix": line.kafka.topic_prefix,
-            "outcomeTimeout": "60s",
-        }
+        self.options = line.spark_options
         line.started("committer")
 
     def write(self, frame: DataFrame, mode: str = "append", **options: str) -> None:
@@ -180,7 +176,7 @@ def test_an_app_transaction_is_written_once(spark_table: SparkTable) -> None:
     assert DeltaTable(spark_table.path).transaction_version("job") == 8
 
 
-def test_what_is_wrong_is_said_before_anything_is_proposed(spark_table: SparkTable) -> None:
+def test_a_problem_is_reported_before_anything_is_proposed(spark_table: SparkTable) -> None:
     Table.create(
         spark_table.spark,
         spark_table.path,

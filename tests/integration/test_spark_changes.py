@@ -28,11 +28,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
 FEED = {"delta.enableChangeDataFeed": "true"}
-EVERYTHING = {
-    **FEED,
-    "delta.enableRowTracking": "true",
-    "delta.columnMapping.mode": "name",
-}
+EVERYTHING = {**FEED, "delta.enableRowTracking": "true", "delta.columnMapping.mode": "name"}
 BY_COPIES = pytest.param({}, id="copies")
 BY_VECTORS = pytest.param(VECTORS, id="vectors")
 BY_COPIES_AT_NIGHT = pytest.param({}, id="copies", marks=pytest.mark.nightly)
@@ -54,7 +50,7 @@ def committing(shared_line: Line) -> Line:
 @pytest.fixture
 def table(request: pytest.FixtureRequest, spark: SparkSession, committing: Line) -> Table:
     """Return a table of twelve rows in four files of two partitions."""
-    options = options_of(committing)
+    options = committing.spark_options
     properties: Mapping[str, str] = request.param
     path = str(committing.tables / f"a table [{request.node.name}]")
     made = Table.create(spark, path, COLUMNS, ["p"], properties, options)
@@ -116,9 +112,7 @@ def test_spark_decides_which_rows_are_deleted_and_updated(table: Table) -> None:
     ],
     indirect=True,
 )
-def test_changes_are_told_to_the_feed_and_rows_keep_their_ids(
-    table: Table, spark: SparkSession
-) -> None:
+def test_changes_reach_the_feed_and_rows_keep_their_ids(table: Table, spark: SparkSession) -> None:
     before_ids = ids(table)
     assert table.update("k % 6 = 0", set={"v": "v + 1"}) == 2
     source = spark.createDataFrame([(1, 5, "n"), (50, 7, "n")], "k long, v int, w string")
@@ -185,19 +179,10 @@ def test_a_generated_column_may_choose_what_is_overwritten(
     assert sorted(row["k"] for row in made.to_df().collect()) == [0, 2, 9]
 
 
-def options_of(line: Line) -> dict[str, str]:
-    """Return the options by which Spark reaches a committer."""
-    return {
-        "kafka.bootstrap.servers": line.kafka.bootstrap_servers,
-        "topicPrefix": line.kafka.topic_prefix,
-        "outcomeTimeout": "60s",
-    }
-
-
 def test_an_empty_string_in_a_partition_column_is_null_for_each_check(
     spark: SparkSession, committing: Line
 ) -> None:
-    options = options_of(committing)
+    options = committing.spark_options
     path = str(committing.tables / "empty strings")
     table = Table.create(spark, path, "k long, p string", ["p"], {}, options)
     empty = spark.sql("SELECT 1L AS k, '' AS p")
@@ -244,11 +229,7 @@ def test_a_merge_updates_deletes_and_inserts(table: Table, spark: SparkSession) 
     result = table.history(1).collect()[0]["operationMetrics"]
     assert {
         name: result[f"numTargetRows{name}"] for name in ("Inserted", "Updated", "Deleted")
-    } == {
-        "Inserted": "1",
-        "Updated": "2",
-        "Deleted": "4",
-    }
+    } == {"Inserted": "1", "Updated": "2", "Deleted": "4"}
     nothing = table.merge(source.where("false"), F.lit(True)).whenMatchedDelete()
     assert nothing.execute() is None
 
@@ -549,7 +530,7 @@ def test_columns_are_found_as_spark_finds_them(spark: SparkSession, committing: 
     """What delta-spark does with names of every kind, structs that are null or lack fields, and
     values that vary; the judge (`make judge`) asks it about others.
     """
-    options = options_of(committing)
+    options = committing.spark_options
     path, mapped = str(committing.tables / "names"), {"delta.columnMapping.mode": "name"}
     table = Table.create(spark, path, NAMES, ["p"], mapped, options)
     table.append(spark.sql(FIRST))
@@ -572,7 +553,7 @@ def test_a_merge_stores_values_that_vary_as_it_checked_them(
     spark: SparkSession, committing: Line
 ) -> None:
     """As in delta-spark, whose updates refuse them: each is evaluated once a row."""
-    options = options_of(committing)
+    options = committing.spark_options
     path, changes = str(committing.tables / "varying"), {"delta.enableChangeDataFeed": "true"}
     table = Table.create(spark, path, "id LONG, n INT, s STRUCT<u: STRING>", (), changes, options)
     table.append(spark.sql("SELECT 1L AS id, 0 AS n, named_struct('u', 'x') AS s"))
@@ -602,7 +583,7 @@ def _row(table: Table, number: int) -> tuple[Any, ...]:
 def test_a_condition_that_no_file_meets_changes_nothing(
     spark: SparkSession, committing: Line, mode: str
 ) -> None:
-    options = options_of(committing)
+    options = committing.spark_options
     path, mapped = str(committing.tables / f"none-{mode}"), {"delta.columnMapping.mode": mode}
     table = Table.create(spark, path, "k long, s struct<at: timestamp>", [], mapped, options)
     table.append(spark.sql("SELECT 1L AS k, named_struct('at', timestamp'2024-01-01') AS s"))
@@ -617,7 +598,7 @@ def test_a_condition_that_no_file_meets_changes_nothing(
 
 
 def test_an_overwrite_takes_what_an_append_takes(spark: SparkSession, committing: Line) -> None:
-    options = options_of(committing)
+    options = committing.spark_options
     path, columns = str(committing.tables / "overwritten"), "k int, s struct<a: int, b: int>"
     table = Table.create(spark, path, columns, [], {}, options)
     table.overwrite(spark.sql("SELECT 1 AS k, named_struct('b', 2) AS s"), "k = 1")

@@ -135,11 +135,7 @@ class Both:
 @pytest.fixture(scope="module")
 def both(spark: SparkSession, shared_line: Line) -> Both:
     shared_line.started("committer")
-    options = {
-        "kafka.bootstrap.servers": shared_line.kafka.bootstrap_servers,
-        "topicPrefix": shared_line.kafka.topic_prefix,
-        "outcomeTimeout": "60s",
-    }
+    options = shared_line.spark_options
     return Both(spark, shared_line.tables, options)
 
 

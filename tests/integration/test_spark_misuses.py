@@ -36,11 +36,7 @@ class Misused:
     def __init__(self, spark: SparkSession, line: Line) -> None:
         line.started("committer")
         self.spark, self.line = spark, line
-        self.options = {
-            "kafka.bootstrap.servers": line.kafka.bootstrap_servers,
-            "topicPrefix": line.kafka.topic_prefix,
-            "outcomeTimeout": "60s",
-        }
+        self.options = line.spark_options
         self.path = str(line.tables / TARGET)
         builder = Table.createIfNotExists(spark, self.options).location(self.path)
         builder = builder.addColumn("k", "bigint", nullable=False).addColumn("v", "int")
@@ -470,7 +466,7 @@ def _files(root: str) -> set[str]:
 
 
 @pytest.mark.parametrize("misuse", _SHOWN)
-def test_a_misuse_in_spark_shows_what_is_wrong_and_what_to_do(
+def test_a_misuse_in_spark_shows_the_problem_and_the_remedy(
     misuse: Misuse, misused: Misused
 ) -> None:
     with pytest.raises((TidegateError, TypeError, PySparkException, Py4JJavaError)) as raised:

@@ -27,11 +27,7 @@ class Tables:
     def __init__(self, spark: SparkSession, line: Line) -> None:
         self.spark = spark
         self.folder = line.tables
-        self.options = {
-            "kafka.bootstrap.servers": line.kafka.bootstrap_servers,
-            "topicPrefix": line.kafka.topic_prefix,
-            "outcomeTimeout": "60s",
-        }
+        self.options = line.spark_options
         line.started("committer")
 
     def write(self, name: str, query: str, mode: str = "append", **options: str) -> None:
@@ -52,7 +48,7 @@ def tables(spark: SparkSession, shared_line: Line) -> Tables:
     return Tables(spark, shared_line)
 
 
-def test_an_overwrite_replaces_what_it_is_told_to(tables: Tables) -> None:
+def test_an_overwrite_replaces_what_its_options_name(tables: Tables) -> None:
     tables.write("t", "SELECT id AS k, id % 3 AS p FROM range(6)", partitionColumns="p")
     tables.write("t", "SELECT 10L AS k, 1L AS p, 'x' AS n", mergeSchema="true")
     assert [row["n"] for row in tables.rows("t")] == [None] * 6 + ["x"]

@@ -72,7 +72,7 @@ class Stream:
         last.unlink()
         (commits / f".{last.name}.crc").unlink(missing_ok=True)
 
-    def told(self) -> list[tuple[str, str | None]]:
+    def answers(self) -> list[tuple[str, str | None]]:
         """Return status and rule of each proposal's outcome, in sending order."""
         kafka = self.line.kafka
         result = last_proposals(KafkaBus(kafka, "test"), kafka.topics, 1000)
@@ -94,11 +94,11 @@ def test_each_micro_batch_is_in_the_table_once_though_it_was_written_twice(strea
     stream.files(0, 3)
     stream.run()
     assert stream.keys() == list(range(30))
-    assert stream.told() == [("committed", None)] * 3
+    assert stream.answers() == [("committed", None)] * 3
     stream.forget_last_batch()
     stream.run()
     assert stream.keys() == list(range(30))
-    assert stream.told()[3:] == [("rejected", "app_txn_seen")]
+    assert stream.answers()[3:] == [("rejected", "app_txn_seen")]
     stream.files(3, 1)
     stream.run()
     assert stream.keys() == list(range(40))

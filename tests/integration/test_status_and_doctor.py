@@ -30,12 +30,12 @@ def run(kafka: KafkaSettings, app: object, *arguments: str) -> Result:
     return CliRunner().invoke(app, [*arguments, *pairs])  # type: ignore[arg-type]  # a typer app
 
 
-def told(result: Result, verdict: str) -> list[str]:
+def lines_of(result: Result, verdict: str) -> list[str]:
     """Return what the doctor says under a verdict."""
     return [line for line in result.stdout.splitlines() if line.startswith(verdict)]
 
 
-def test_status_and_doctor_tell_what_runs_what_is_halted_and_what_is_slow(line: Line) -> None:
+def test_status_and_doctor_show_what_runs_what_is_halted_and_what_is_slow(line: Line) -> None:
     kafka = line.kafka
     before = run(kafka, status_command.app)
     assert before.exit_code == 3, before.output
@@ -53,7 +53,7 @@ def test_status_and_doctor_tell_what_runs_what_is_halted_and_what_is_slow(line: 
 
     answer = run(kafka, doctor_command.app, "shop", "--probe")
     assert answer.exit_code == 2, "no checkpointer runs"
-    assert [line.split()[1] for line in told(answer, "ok")] == [
+    assert [line.split()[1] for line in lines_of(answer, "ok")] == [
         "versions",
         "bootstrap",
         "login",
@@ -65,7 +65,7 @@ def test_status_and_doctor_tell_what_runs_what_is_halted_and_what_is_slow(line: 
         "store",
         "store",
     ]
-    assert len(told(answer, "WRONG")) == 2
+    assert len(lines_of(answer, "WRONG")) == 2
     # The question left no trace in the table.
     assert len(list((line.tables / "shop" / "_delta_log").glob("*.json"))) == 1
 
@@ -88,14 +88,16 @@ def test_a_dead_letter_and_a_newer_format_are_noticed(kafka: KafkaSettings) -> N
     producer.publish(TopicPartition(topics.outcomes, 0), b"id", b"{}", (("format", b"outcome/9"),))
     producer.close()
     assert "of proposals/0@7: no JSON" in run(kafka, status_command.app).stdout
-    [wrong] = [item for item in told(run(kafka, doctor_command.app), "WRONG") if "format" in item]
+    [wrong] = [
+        item for item in lines_of(run(kafka, doctor_command.app), "WRONG") if "format" in item
+    ]
     assert "'outcome/9'" in wrong
 
 
-def test_missing_topics_are_named_and_nothing_else_is_asked(broker: str, tmp_path: Path) -> None:
+def test_missing_topics_are_named_and_nothing_else_is_checked(broker: str, tmp_path: Path) -> None:
     nowhere = KafkaSettings(bootstrap_servers=broker, topic_prefix=f"no{tmp_path.name}.")
     answer = run(nowhere, doctor_command.app, "--role=writer")
     assert answer.exit_code == 2
-    [missing] = [item for item in told(answer, "WRONG") if "topics" in item.split()[1]]
+    [missing] = [item for item in lines_of(answer, "WRONG") if "topics" in item.split()[1]]
     assert f"{nowhere.topic_prefix}proposals" in missing
     assert run(nowhere, status_command.app).exit_code in (2, 3)

@@ -66,7 +66,7 @@ def test_a_file_that_changed_while_it_was_open_is_not_mixed(
             file.read(10)
 
 
-def test_a_missing_bucket_is_unavailable_whatever_is_asked(served: tuple[Kind, int]) -> None:
+def test_a_missing_bucket_is_unavailable_for_every_request(served: tuple[Kind, int]) -> None:
     kind, port = served
     missing = kind.root("t").replace("bucket", f"none-{secrets.token_hex(4)}", 1)
     store = kind.opened(port, missing)
@@ -76,7 +76,7 @@ def test_a_missing_bucket_is_unavailable_whatever_is_asked(served: tuple[Kind, i
         list(store.list_from("_delta_log", ""))
 
 
-def test_google_is_asked_to_begin_at_the_start_and_page_by_page() -> None:
+def test_google_lists_from_the_given_name_and_page_by_page() -> None:
     pytest.importorskip("gcsfs")
     server = GcsServer()
     with server.server as served:
@@ -90,7 +90,7 @@ def test_google_is_asked_to_begin_at_the_start_and_page_by_page() -> None:
         assert (query["prefix"], query["delimiter"]) == ("t/_delta_log/", "/")
 
 
-def test_google_is_told_the_condition_in_one_request_with_all_the_bytes() -> None:
+def test_google_gets_the_condition_in_one_request_with_all_the_bytes() -> None:
     pytest.importorskip("gcsfs")
     server = GcsServer()
     with server.server as served:

@@ -1,6 +1,5 @@
 """A table proposed on several topic partitions is served by one of them, with real committers."""
 
-import secrets
 import threading
 import time
 from collections import defaultdict
@@ -10,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.integration.conftest import SESSION_TIMEOUT_MS, Line
+from tests.integration.conftest import Line, own_topics, services
 from tests.integration.proposers import CLOCK, creation, read_topic, write_file
 from tidegate_delta.log.commit import sha256
 from tidegate_messages.codec import decode, encode, headers
@@ -24,7 +23,6 @@ from tidegate_runtime.clock import new_id
 from tidegate_runtime.kafka.client_protocols import Producer, TopicPartition
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.kafka.settings import KafkaSettings
-from tidegate_runtime.kafka.topic_admin import create_topics
 from tidegate_runtime.table_registry import read_registry
 
 pytestmark = pytest.mark.broker
@@ -39,18 +37,8 @@ WAIT_S = 60.0
 @pytest.fixture
 def wide(broker: str, tmp_path: Path) -> Iterator[Line]:
     """Yield the means to start services with four partitions per topic."""
-    kafka = KafkaSettings(
-        bootstrap_servers=broker,
-        topic_prefix=f"h{secrets.token_hex(4)}.",
-        session_timeout_ms=SESSION_TIMEOUT_MS,
-        partitions=PARTITIONS,
-    )
-    create_topics(kafka, kafka.topics.declared())
-    tables = tmp_path / "tables"
-    tables.mkdir()
-    line = Line(kafka, tmp_path / "services", tables)
-    yield line
-    line.stop()
+    with services(own_topics(broker, PARTITIONS), tmp_path) as line:
+        yield line
 
 
 def send(kafka: KafkaSettings, producer: Producer, partition: int, *proposals: Proposal) -> None:

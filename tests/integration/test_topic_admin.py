@@ -12,7 +12,7 @@ from tidegate_runtime.kafka.topic_admin import (
 )
 
 
-def test_creating_is_idempotent_and_says_what_it_did(kafka: KafkaSettings) -> None:
+def test_creating_is_idempotent_and_returns_what_it_did(kafka: KafkaSettings) -> None:
     fresh = kafka.model_copy(update={"topic_prefix": f"a{secrets.token_hex(4)}."})
     declared = fresh.topics.declared()
     names = [topic.name for topic in declared]

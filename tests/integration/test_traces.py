@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from tests.integration.conftest import Line
 from tests.integration.proposers import CLOCK, create_table, read_topic, write_file
-from tests.integration.test_cdc_publisher import wait_until
+from tests.integration.waiting import until
 from tidegate_messages.published_records import TableRecord
 from tidegate_messages.record_headers import traceparent_of
 from tidegate_runtime.client import proposal_builders
@@ -114,7 +114,7 @@ def test_a_trace_leads_from_the_writing_program_to_the_change_record(line: Line)
             version = append(line, table)
         trace_id = job.get_span_context().trace_id
         names = ["job", "tidegate.propose", "tidegate.decide", "tidegate.publish_changes"]
-        wait_until(lambda: all(collector.of(name, trace_id) for name in names), "the spans")
+        until(lambda: all(collector.of(name, trace_id) for name in names), "the spans")
 
     [root], [sent], [decided], [published] = (collector.of(name, trace_id) for name in names)
     assert sent.parent_span_id == root.span_id

@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from itertools import chain, takewhile
 
 from tests.linearizability.rejection_check import injustice
-from tests.linearizability.run_record import FILES, Account, Key, Rows, Sent, Table, Told, paths
+from tests.linearizability.run_record import (
+    FILES,
+    Account,
+    Key,
+    PublishedOutcome,
+    Rows,
+    Sent,
+    Table,
+    paths,
+)
 
 REQUESTS = ("register", "halt", "reopen", "drop")
 """Kinds of proposals that write nothing into the log; a repeat may get another version."""
@@ -74,7 +83,7 @@ def _from_nowhere(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
             yield f"version {step.version} holds {step.key[0]}, which nobody sent"
         elif sent.root != step.root:
             yield f"version {step.version} of {step.root} holds {step.key[0]}, for {sent.root}"
-    for result in account.told:
+    for result in account.outcomes:
         if result.key not in account.sent:
             yield f"{result.key[0]} was answered, and nobody sent it"
 
@@ -82,7 +91,7 @@ def _from_nowhere(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
 def _torn(account: Account) -> Iterator[str]:
     """Yield proposals with two different definite outcomes."""
     promised: dict[Key, tuple[str, int | None]] = {}
-    for result in account.told:
+    for result in account.outcomes:
         if result.status not in ("committed", "rejected"):
             continue
         version = result.body.get("version") if result.status == "committed" else None
@@ -98,7 +107,7 @@ def _misplaced(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
     """Yield committed proposals that are not at their place, and rejected ones in the log."""
     places = {step.key: step for step in order}
     by_id = {step.key[0]: step for step in order}
-    for result in account.told:
+    for result in account.outcomes:
         sent = account.sent.get(result.key)
         if sent is None or sent.kind in (*REQUESTS, "verbatim"):
             continue
@@ -115,7 +124,7 @@ def _misplaced(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
 
 def _inexact(account: Account) -> Iterator[str]:
     """Yield verbatim entries that are not their version, and rejected ones in the log."""
-    for result in account.told:
+    for result in account.outcomes:
         sent = account.sent.get(result.key)
         if sent is None or sent.kind != "verbatim" or sent.root not in account.tables:
             continue
@@ -129,7 +138,7 @@ def _inexact(account: Account) -> Iterator[str]:
 
 def _unjust(account: Account) -> Iterator[str]:
     """Yield unjust outcomes: rejected without a winner, or expired or denied without cause."""
-    for result in account.told:
+    for result in account.outcomes:
         sent = account.sent.get(result.key)
         if sent is None or sent.kind != "commit" or sent.root not in account.tables:
             continue
@@ -148,7 +157,7 @@ def _out_of_time(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
     """Yield proposals ordered after one that was sent after their own outcome."""
     result = {
         record.key: record.moment
-        for record in reversed(account.told)
+        for record in reversed(account.outcomes)
         if record.status == "committed"
     }
     by_table: dict[str, list[Step]] = {}
@@ -164,7 +173,7 @@ def _out_of_time(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
             if result.get(step.key, behind) < behind:
                 behind, who = result[step.key], step.key[0]
     places = {(step.root, step.version): step for step in order}
-    for item in account.told:
+    for item in account.outcomes:
         sent = account.sent.get(item.key)
         if sent is None or item.status != "rejected" or item.winner is None:
             continue
@@ -178,7 +187,7 @@ def _lost(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
     """Yield proposals without an outcome, if the run is over."""
     if not account.is_over:
         return
-    answered = {result.key for result in account.told}
+    answered = {result.key for result in account.outcomes}
     for key in account.sent:
         if key not in answered:
             yield f"{key[0]} was never answered"
@@ -238,10 +247,7 @@ def _replayed(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
                 changed, both = whole.revised | whole.gone, zip(members, brought, strict=True)
                 deeds = [
                     _deed(
-                        version,
-                        own,
-                        _now(member.intents, moved) & changed,
-                        frozenset(member.moves),
+                        version, own, _now(member.intents, moved) & changed, frozenset(member.moves)
                     )
                     for member, own in both
                 ]
@@ -280,7 +286,7 @@ def _stale(sent: Sent, since: list[_Deed], where: str) -> Iterator[str]:
         return
     for deed in takewhile(lambda one: one.version > sent.read_version, reversed(since)):
         gone = deed.gone - deed.moved
-        if sent.minds_lost_rows:
+        if sent.needs_lost_rows:
             gone = deed.gone | (deed.revised - sent.intents)
         came = deed.came if sent.is_serializable else frozenset()
         if gone & read or (whole and (gone or came)):
@@ -298,15 +304,15 @@ def _applied(live: set[str], deed: _Deed, where: str) -> Iterator[str]:
     live |= deed.came
 
 
-def _was_there(table: Table, sent: Sent, told: Told) -> bool:
+def _was_there(table: Table, sent: Sent, told: PublishedOutcome) -> bool:
     return table.appeared.get(sent.read_version, told.moment) < sent.moment
 
 
-def _is_at(told: Told, step: Step, *, is_cancel: bool) -> bool:
+def _is_at(told: PublishedOutcome, step: Step, *, is_cancel: bool) -> bool:
     same = told.body.get("sub_index") == step.place
     return told.body["version"] == step.version and (same or is_cancel)
 
 
-def _kind(account: Account, told: Told) -> str:
+def _kind(account: Account, told: PublishedOutcome) -> str:
     sent = account.sent.get(told.key)
     return sent.kind if sent else "commit"

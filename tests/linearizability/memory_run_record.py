@@ -3,7 +3,7 @@
 import json
 
 from tests.builders import ROOT, Gate
-from tests.linearizability.run_record import Account, Table, Told, proposals
+from tests.linearizability.run_record import Account, PublishedOutcome, Table, proposals
 
 
 def account_of(gate: Gate, root: str = ROOT) -> Account:
@@ -12,7 +12,7 @@ def account_of(gate: Gate, root: str = ROOT) -> Account:
         (record.value or b"", record.timestamp_ms) for record in gate.records(gate.topics.proposals)
     ]
     result = [
-        Told(json.loads(record.value or b""), record.timestamp_ms)
+        PublishedOutcome(json.loads(record.value or b""), record.timestamp_ms)
         for record in gate.records(gate.topics.outcomes)
     ]
     return Account(proposals(sent), result, {root: Table(gate.entries(root))})

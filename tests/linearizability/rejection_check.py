@@ -5,7 +5,7 @@ from typing import Final
 
 import orjson
 
-from tests.linearizability.run_record import Account, Rows, Sent, Table, Told, paths
+from tests.linearizability.run_record import Account, PublishedOutcome, Rows, Sent, Table, paths
 from tidegate_committer.decision.steps import IMPLIED_BY_BYTES
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_reader import read_record
@@ -81,7 +81,7 @@ LOST_TO: Final[Mapping[str, Claim]] = {
 """The rules that name a winner, and what each claims of it."""
 
 
-def injustice(account: Account, sent: Sent, told: Told) -> str | None:
+def injustice(account: Account, sent: Sent, told: PublishedOutcome) -> str | None:
     """Return why a rejection does not follow from the log, or None if it does."""
     table = account.tables[sent.root]
     identity, digest = sent.key
@@ -93,7 +93,7 @@ def injustice(account: Account, sent: Sent, told: Told) -> str | None:
         return None if _has_seen(table, sent) else "names an application that the log has not seen"
     if told.rule == "app_txn_conflict":
         return None if _has_gone_on(table, sent) else "names a position that the log has not passed"
-    if told.rule in IMPLIED_BY_BYTES and _is_wrong_in_itself(account, sent, told.rule):
+    if told.rule in IMPLIED_BY_BYTES and _is_invalid_alone(account, sent, told.rule):
         return None
     claim = LOST_TO.get(told.rule)
     if claim is None or told.winner is None:
@@ -101,7 +101,7 @@ def injustice(account: Account, sent: Sent, told: Told) -> str | None:
     return _lost(account, sent, told, claim)
 
 
-def _lost(account: Account, sent: Sent, told: Told, claim: Claim) -> str | None:
+def _lost(account: Account, sent: Sent, told: PublishedOutcome, claim: Claim) -> str | None:
     table, winner = account.tables[sent.root], told.winner
     assert winner is not None, "only a rule with a winner is looked up in it"
     if not sent.read_version < winner < len(table.entries):
@@ -113,7 +113,7 @@ def _lost(account: Account, sent: Sent, told: Told, claim: Claim) -> str | None:
     return None
 
 
-def _is_wrong_in_itself(account: Account, sent: Sent, rule: str) -> bool:
+def _is_invalid_alone(account: Account, sent: Sent, rule: str) -> bool:
     """Whether the record alone is refused by that rule, under other settings and in no table."""
     body = {**sent.body, "actions": account.actions(sent), "claim_check": None}
     result = read_record(orjson.dumps(body), 0, Policy())

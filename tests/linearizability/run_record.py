@@ -58,7 +58,7 @@ class Sent:
         return {source["path"]: item["path"] for item in result for source in item["sources"]}
 
     @property
-    def minds_lost_rows(self) -> bool:
+    def needs_lost_rows(self) -> bool:
         """Whether it conflicts with rows deleted from a file that it read and that stays."""
         return not (self.reads.get("delete_insensitive") or self.moves)
 
@@ -69,7 +69,7 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Told:
+class PublishedOutcome:
     """An outcome, and the moment at which it was published."""
 
     body: Mapping[str, Any]
@@ -140,7 +140,7 @@ class Account:
     """
 
     sent: Mapping[Key, Sent]
-    told: Sequence[Told]
+    outcomes: Sequence[PublishedOutcome]
     tables: Mapping[str, Table]
     claims: Mapping[str, bytes] = field(default_factory=dict)
     is_over: bool = True

@@ -11,7 +11,7 @@ from tests.builders import ROOT, Gate, add, batch_of, create, delete, late, prop
 from tests.linearizability.checker import Unexplained, explain
 from tests.linearizability.memory_run_record import account_of
 from tests.linearizability.rejection_check import LOST_TO
-from tests.linearizability.run_record import Account, Key, Rows, Table, Told
+from tests.linearizability.run_record import Account, Key, PublishedOutcome, Rows, Table
 from tidegate_committer.conflicts.conflict_rules import RULES
 from tidegate_messages.proposal import ReadSet
 
@@ -40,7 +40,7 @@ def test_what_the_gate_did_has_a_serial_order(run: Account) -> None:
         *((0, 0), (1, 0), (2, 0), (3, 0), (4, 0)),
         *((5, 0), (5, 1)),
     ]
-    assert {result.status for result in run.told} == {"committed", "rejected", "denied"}
+    assert {result.status for result in run.outcomes} == {"committed", "rejected", "denied"}
 
 
 def key_at(run: Account, version: int, place: int = 0) -> Key:
@@ -56,17 +56,17 @@ def log_of(run: Account) -> list[Rows]:
     return copied
 
 
-def retold(run: Account, key: Key, **changed: Any) -> Account:
+def with_outcome(run: Account, key: Key, **changed: Any) -> Account:
     """Return a run in which one outcome is different."""
     result = [
         replace(record, body={**record.body, **changed}) if record.key == key else record
-        for record in run.told
+        for record in run.outcomes
     ]
-    return replace(run, told=result)
+    return replace(run, outcomes=result)
 
 
-def rejected_by(run: Account, rule: str) -> Told:
-    return next(item for item in run.told if item.rule == rule)
+def rejected_by(run: Account, rule: str) -> PublishedOutcome:
+    return next(item for item in run.outcomes if item.rule == rule)
 
 
 def doubled(run: Account) -> Account:
@@ -83,7 +83,9 @@ def lost_by_the_log(run: Account) -> Account:
 
 
 def lost_by_the_topic(run: Account) -> Account:
-    return replace(run, told=[record for record in run.told if record.key != key_at(run, 2)])
+    return replace(
+        run, outcomes=[record for record in run.outcomes if record.key != key_at(run, 2)]
+    )
 
 
 def lost_in_part(run: Account) -> Account:
@@ -95,20 +97,22 @@ def lost_in_part(run: Account) -> Account:
 def reordered(run: Account) -> Account:
     entries, first, second = log_of(run), key_at(run, 1), key_at(run, 2)
     entries[1], entries[2] = entries[2], entries[1]
-    return with_log(retold(retold(run, first, version=2), second, version=1), entries)
+    return with_log(with_outcome(with_outcome(run, first, version=2), second, version=1), entries)
 
 
 def misplaced(run: Account) -> Account:
-    return retold(run, key_at(run, 5, 1), sub_index=0)
+    return with_outcome(run, key_at(run, 5, 1), sub_index=0)
 
 
 def elsewhere(run: Account) -> Account:
-    return retold(run, key_at(run, 1), version=2)
+    return with_outcome(run, key_at(run, 1), version=2)
 
 
 def torn(run: Account) -> Account:
-    other = replace(run.told[1], body={**run.told[1].body, "status": "rejected", "rejection": {}})
-    return replace(run, told=[*run.told, other])
+    other = replace(
+        run.outcomes[1], body={**run.outcomes[1].body, "status": "rejected", "rejection": {}}
+    )
+    return replace(run, outcomes=[*run.outcomes, other])
 
 
 def rejected_and_there(run: Account) -> Account:
@@ -122,19 +126,19 @@ def rejected_and_there(run: Account) -> Account:
 def rejected_for_nothing(run: Account) -> Account:
     result = rejected_by(run, "concurrent_delete_read")
     rejection = {**result.body["rejection"], "winner_version": 4}
-    return retold(run, result.key, rejection=rejection)
+    return with_outcome(run, result.key, rejection=rejection)
 
 
 def rejected_for_what_it_had_read(run: Account) -> Account:
     result = rejected_by(run, "concurrent_delete_read")
     rejection = {**result.body["rejection"], "winner_version": 2}
-    return retold(run, result.key, rejection=rejection)
+    return with_outcome(run, result.key, rejection=rejection)
 
 
 def rejected_for_what_came_later(run: Account) -> Account:
     key = rejected_by(run, "concurrent_append").key
-    result = [replace(record, moment=0) if record.key == key else record for record in run.told]
-    return replace(run, told=result)
+    result = [replace(record, moment=0) if record.key == key else record for record in run.outcomes]
+    return replace(run, outcomes=result)
 
 
 def rejected_and_not_written_down(run: Account) -> Account:
@@ -157,7 +161,7 @@ def rejected_for_an_application_unseen(run: Account) -> Account:
 
 def rejected_by_a_rule_unheard_of(run: Account) -> Account:
     result = rejected_by(run, "concurrent_append")
-    return retold(run, result.key, rejection={**result.body["rejection"], "rule": "bad_mood"})
+    return with_outcome(run, result.key, rejection={**result.body["rejection"], "rule": "bad_mood"})
 
 
 def accepted_though_stale(run: Account) -> Account:
@@ -167,7 +171,9 @@ def accepted_though_stale(run: Account) -> Account:
 
 
 def expired_on_a_whole_log(run: Account) -> Account:
-    return retold(run, rejected_by(run, "read_version_ahead").key, status="expired", rejection={})
+    return with_outcome(
+        run, rejected_by(run, "read_version_ahead").key, status="expired", rejection={}
+    )
 
 
 def not_there_though_seen(run: Account) -> Account:
@@ -223,8 +229,8 @@ def test_what_the_gate_must_not_do_has_none(
 
 
 def test_a_run_that_goes_on_may_owe_answers(run: Account) -> None:
-    result = [record for record in run.told if record.key != key_at(run, 2)]
-    explain(replace(run, told=result, is_over=False))
+    result = [record for record in run.outcomes if record.key != key_at(run, 2)]
+    explain(replace(run, outcomes=result, is_over=False))
 
 
 def test_every_rule_that_names_a_winner_is_known_to_the_checker() -> None:

@@ -133,37 +133,17 @@ PROTOCOL: Final = (
         ),
         asks_progress=True,
     ),
-    Case(
-        "rec.group",
-        "two proposals in an entry",
-        committer(group_max=2, timeouts=0),
-    ),
-    Case(
-        "rec.large",
-        "every fault, beside another engine",
-        committer(drops=1, external="AW"),
-    ),
-    Case(
-        "rec.large.group",
-        "the same with groups",
-        committer(group_max=2, drops=1, external="AW"),
-    ),
+    Case("rec.group", "two proposals in an entry", committer(group_max=2, timeouts=0)),
+    Case("rec.large", "every fault, beside another engine", committer(drops=1, external="AW")),
+    Case("rec.large.group", "the same with groups", committer(group_max=2, drops=1, external="AW")),
     Case(
         "rec.large.group.negatives",
         "groups, refusals in the log, a rule that changes, another engine",
         committer(group_max=2, deniable="01", rule_changes=1, refusals="logged", external="A"),
     ),
     Case("rec.large.2-rebalances", "two rebalances", committer(rebalances=2)),
-    Case(
-        "rec.large.3-proposals",
-        "three proposals",
-        committer(kinds="AWW", timeouts=0),
-    ),
-    Case(
-        "rec.large.cleanup",
-        "cleanup beside another engine",
-        committer(cleanups=1, external="A"),
-    ),
+    Case("rec.large.3-proposals", "three proposals", committer(kinds="AWW", timeouts=0)),
+    Case("rec.large.cleanup", "cleanup beside another engine", committer(cleanups=1, external="A")),
     Case(
         "rec.large.no-kafka-txn",
         "every fault, no transactions, no fencing, another engine",
@@ -211,7 +191,7 @@ WITHOUT: Final = (
     ),
     Case(
         "bad.negative-and-zombie",
-        "F1: refused by the heir while the zombie's PUT travels",
+        "F1: refused by the successor while the zombie's PUT travels",
         calm(kinds="AA", deniable="0", rule_changes=1, rebalances=1),
         "OutcomeAgreement",
     ),

@@ -201,9 +201,9 @@ class CommitterModel:
         generation = state.group.generation + 1
         phase: Phase = "fencing" if self.setting.fences_first else "loading"
         for number in range(self.setting.committers):
-            heir = Committer(phase, generation)
+            successor = Committer(phase, generation)
             after = state._replace(
-                committers=publishing.placed(state, number, heir),
+                committers=publishing.placed(state, number, successor),
                 group=state.group._replace(generation=generation, owner=number),
                 budget=state.budget._replace(rebalances=left - 1),
             )

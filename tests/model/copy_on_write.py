@@ -226,9 +226,7 @@ class CopyOnWrite:
         place = self.setting.colours.index(writer.transaction.colour)
         own = (*state.done[place], (writer.version, writer.transaction))
         after = _with(state, number, "idle")._replace(
-            lock=unlocked,
-            log=log,
-            done=(*state.done[:place], own, *state.done[place + 1 :]),
+            lock=unlocked, log=log, done=(*state.done[:place], own, *state.done[place + 1 :])
         )
         return f"w{number} commits {writer.version}", after
 

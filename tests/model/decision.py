@@ -29,7 +29,7 @@ def decide(setting: Setting, state: State, who: Committer, count: int) -> Decisi
     group = _Group([], [])
     result: list[Outcome] = []
     for record in state.topic[who.position : who.position + count]:
-        outcome = _judged(setting, state, who, view, record, group)
+        outcome = _decided(setting, state, who, view, record, group)
         if outcome is None:
             group.operations.append(Operation(record.id, record.rows, record.removes))
             outcome = Outcome(record.id, "C", who.head)
@@ -41,7 +41,7 @@ def decide(setting: Setting, state: State, who: Committer, count: int) -> Decisi
     return Decision(tuple(group.operations), tuple(group.refused), tuple(result))
 
 
-def _judged(
+def _decided(
     setting: Setting,
     state: State,
     who: Committer,
@@ -64,11 +64,7 @@ def _judged(
 
 
 def _settled(
-    setting: Setting,
-    who: Committer,
-    view: tuple[Entry | None, ...],
-    record: Record,
-    group: _Group,
+    setting: Setting, who: Committer, view: tuple[Entry | None, ...], record: Record, group: _Group
 ) -> Outcome | None:
     """Return the outcome that the log after the read version, or memory, has for an id, or None."""
     own = record.id

@@ -18,7 +18,7 @@ def publishes(setting: Setting, state: State, number: int, who: Committer) -> St
     if len(who.unpublished) < setting.behind_max:
         later = ready._replace(unpublished=(*who.unpublished, (plan.end, plan.outcomes)))
         after = state._replace(committers=placed(state, number, later))
-        yield f"c{number} will publish {_told(plan.outcomes)} later", after
+        yield f"c{number} will publish {_listed(plan.outcomes)} later", after
     if who.unpublished and setting.publishes_in_order:
         return
     if not _may_publish(setting, state, who):
@@ -26,7 +26,7 @@ def publishes(setting: Setting, state: State, number: int, who: Committer) -> St
         yield f"c{number} is fenced", gone
         return
     outcomes = state.outcomes | frozenset(plan.outcomes)
-    label = f"c{number} publishes {_told(plan.outcomes)}"
+    label = f"c{number} publishes {_listed(plan.outcomes)}"
     if setting.publishing == "plain":
         result = state._replace(
             committers=placed(state, number, who._replace(phase="published")), outcomes=outcomes
@@ -54,7 +54,7 @@ def publishes_late(setting: Setting, state: State, number: int, who: Committer) 
             outcomes=state.outcomes | frozenset(outcomes),
             group=state.group._replace(offset=max(state.group.offset, end)),
         )
-        yield f"c{number} publishes {_told(outcomes)} late", after
+        yield f"c{number} publishes {_listed(outcomes)} late", after
     else:
         gone = state._replace(committers=placed(state, number, who._replace(phase="off")))
         yield f"c{number} is fenced late", gone
@@ -92,5 +92,5 @@ def _ready(who: Committer, plan: Plan) -> Committer:
     return who._replace(phase="ready", position=plan.end, head=head, plan=None)
 
 
-def _told(outcomes: tuple[Outcome, ...]) -> str:
+def _listed(outcomes: tuple[Outcome, ...]) -> str:
     return ", ".join(f"p{outcome.id} {outcome.status}{outcome.reason}" for outcome in outcomes)

@@ -63,7 +63,7 @@ def test_it_checks_where_a_run_begins() -> None:
     assert (result.broken, result.depth) == ("Allowed", 0)
 
 
-def test_it_says_that_it_did_not_come_to_the_end() -> None:
+def test_the_checker_reports_that_it_did_not_finish() -> None:
     assert not explore(Arrows(DIAMOND), 3).is_complete
 
 

@@ -13,7 +13,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "proof.md"
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_model_is_what_is_said_of_it(name: str, request: pytest.FixtureRequest) -> None:
+def test_a_model_has_the_expected_result(name: str, request: pytest.FixtureRequest) -> None:
     case = CASES[name]
     if name not in EACH_CHANGE and not request.config.getoption("--full"):
         pytest.skip("a larger configuration of its model: `make nightly`, or --full")
@@ -40,7 +40,7 @@ def test_each_model_and_every_mutant_is_searched_for_each_change() -> None:
     assert mutants | set(SMALLEST.values()) == EACH_CHANGE
 
 
-def test_the_document_tells_which_configurations_are_searched_for_each_change() -> None:
+def test_the_document_lists_the_configurations_searched_for_each_change() -> None:
     holds = DOCUMENT.read_text(encoding="utf-8").split("### What holds")[1].split("###")[0]
     each_change, _, _ = holds.partition("At night:")
     assert set(re.findall(r"^\| `([\w.-]+)` \|", each_change, re.MULTILINE)) == set(
@@ -49,7 +49,7 @@ def test_the_document_tells_which_configurations_are_searched_for_each_change() 
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_document_tells_what_tells_what_a_case_comes_to(name: str) -> None:
+def test_the_document_names_what_decides_a_case(name: str) -> None:
     lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
     [row] = [line for line in lines if line.startswith(f"| `{name}` |")]
     _, _, why, *result, _ = (cell.strip() for cell in row.split("|"))

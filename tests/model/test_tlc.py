@@ -75,10 +75,10 @@ def counted(told: str) -> Figures:
     return Figures(int(states.replace(",", "")), int(depth) - 1)
 
 
-def test_the_settings_that_matter_are_asked() -> None:
+def test_the_settings_that_matter_are_passed() -> None:
     assert {"rec.small", "rec.external", "rec.negatives", "rec.group"} <= ASKED.keys()
     assert {"bad.no-dedupe", "bad.negative-and-zombie"} <= ASKED.keys()
 
 
-def test_a_setting_that_the_module_does_not_know_is_not_asked() -> None:
+def test_a_setting_that_the_module_does_not_know_is_left_out() -> None:
     assert not {"rec.cleanup", "bad.dedupe-in-memory", "verbatim.faults"} & ASKED.keys()

@@ -215,22 +215,24 @@ class VerbatimModel:
         setting, version = self.setting, record.read
         lost = foreign_of(state).lost
 
-        def told(status: str, reason: int | str) -> Outcome:
+        def outcome(status: str, reason: int | str) -> Outcome:
             return Outcome(record.id, status, reason)  # type: ignore[arg-type]  # C, R or E
 
         if version < state.floor:
             is_expired = setting.cleaned == "expired"
-            return (told("E", "expired") if is_expired else told("R", "taken")), False
+            return (outcome("E", "expired") if is_expired else outcome("R", "taken")), False
         if version < head and self._is_repeat(state, record):
-            return told("C", version), False
+            return outcome("C", version), False
         if setting.guards and _has(state.log[:head], transaction_of(record.id)):
-            return told("E", "already committed"), False
+            return outcome("E", "already committed"), False
         if version < head:
             at_head = setting.at == "head"
-            return (told("C", head), True) if at_head else (told("R", "taken"), False)
+            return (outcome("C", head), True) if at_head else (outcome("R", "taken"), False)
         if version > head:
-            return told("E", "denied"), False
-        return (told("E", "file lost"), False) if record.id in lost else (told("C", version), True)
+            return outcome("E", "denied"), False
+        if record.id in lost:
+            return outcome("E", "file lost"), False
+        return outcome("C", version), True
 
     def _is_repeat(self, state: State, record: Record) -> bool:
         """Whether version N holds these bytes, judged by SHA-256 or by the staged file."""

@@ -158,11 +158,9 @@ class RightOfWay:
             after = state._replace(writers=stale, holds=_at(state.holds, number, 0))
             refused = 0 if number == 0 else state.refused
             return f"commits v{number}", after._replace(refused=refused)
-        begins = {
-            "always": True,
-            "native": taken_by == "native",
-            "turn": state.may_begin,
-        }[setting.begins]
+        begins = {"always": True, "native": taken_by == "native", "turn": state.may_begin}[
+            setting.begins
+        ]
         joins = max(state.holds) if setting.begins == "turn" else 0
         holds = _at(state.holds, number, setting.grace if begins else joins)
         most = setting.refusals_max and setting.refusals_max + 1

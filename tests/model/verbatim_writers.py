@@ -43,7 +43,7 @@ def writers(setting: VerbatimSetting, state: State) -> Steps:
             case "sent":
                 for result in state.outcomes:
                     if result.id == writer.attempt:
-                        yield _is_told(state, number, writer, result)
+                        yield _receives(state, number, writer, result)
                 if foreign.extras.impatient:
                     extras = foreign.extras._replace(impatient=foreign.extras.impatient - 1)
                     again = _idle(writer, "refused")._replace(refused=writer.refused + 1)
@@ -83,7 +83,7 @@ def _staged(state: State, number: int, kind: str, version: int, mark: str) -> St
     return _with(state, number, staged)
 
 
-def _is_told(state: State, number: int, writer: Writer, told: Outcome) -> tuple[str, State]:
+def _receives(state: State, number: int, writer: Writer, told: Outcome) -> tuple[str, State]:
     own = f"v{number}"
     if told.status == "C":
         done = _idle(writer, "ok")._replace(version=int(told.reason))

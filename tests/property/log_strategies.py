@@ -36,10 +36,7 @@ VECTORS = [
 ]
 
 domain_rows = st.builds(
-    DomainMetadata,
-    domain=st.just("d"),
-    configuration=st.sampled_from("12"),
-    removed=st.booleans(),
+    DomainMetadata, domain=st.just("d"), configuration=st.sampled_from("12"), removed=st.booleans()
 )
 
 
@@ -73,12 +70,7 @@ def commit_actions(draw: st.DrawFn) -> tuple[Action, ...]:
             max_size=1,
         )
     )
-    domains = draw(
-        st.lists(
-            domain_rows,
-            max_size=1,
-        )
-    )
+    domains = draw(st.lists(domain_rows, max_size=1))
     return (*files, *txns, *domains)
 
 

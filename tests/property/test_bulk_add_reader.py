@@ -85,7 +85,7 @@ def read(named: list[tuple[str, bytes]], files: pa.Schema) -> list[Any]:
 
 @settings(max_examples=200, deadline=None)
 @given(contents(), st.sampled_from([ADD_SCHEMA, KEY_SCHEMA]))
-def test_lines_read_together_say_what_each_says_by_itself(
+def test_lines_read_together_equal_lines_read_one_by_one(
     named: list[tuple[str, bytes]], files: pa.Schema
 ) -> None:
     one_by_one = read(named, files)

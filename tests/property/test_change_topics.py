@@ -36,12 +36,7 @@ from tests.property.generated_tables import (
 )
 from tests.protobuf_records import message_class, of_message
 from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
-from tidegate_cdc_publisher.record_form import (
-    ADDED_FIELDS,
-    Envelope,
-    Format,
-    RecordForm,
-)
+from tidegate_cdc_publisher.record_form import ADDED_FIELDS, Envelope, Format, RecordForm
 from tidegate_cdc_publisher.schema_registry import Registry
 
 KEY = {"name": "id", "type": "long", "nullable": False, "metadata": {}}

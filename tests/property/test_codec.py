@@ -234,13 +234,7 @@ SCHEMA_STEP = message(
     },
 )
 SCHEMA_CHANGE = message(
-    {
-        "table": UUIDS,
-        "name": TEXT,
-        "version": COUNT,
-        "timestamp_ms": INT64,
-        "schema_string": TEXT,
-    },
+    {"table": UUIDS, "name": TEXT, "version": COUNT, "timestamp_ms": INT64, "schema_string": TEXT},
     {
         "operation": TEXT,
         "steps": st.lists(SCHEMA_STEP, max_size=3),
@@ -254,11 +248,7 @@ CHANGE_SIGNAL = message(
         "table": UUIDS,
         "type": st.sampled_from(["execute-snapshot", "pause-snapshot", "reset-position"]),
     },
-    {
-        "snapshot": st.sampled_from(["incremental", "blocking"]),
-        "version": COUNT,
-        "reason": TEXT,
-    },
+    {"snapshot": st.sampled_from(["incremental", "blocking"]), "version": COUNT, "reason": TEXT},
 )
 WIRES: dict[type[Message], st.SearchStrategy[dict[str, Any]]] = {
     Proposal: PROPOSAL | PATCHING | COMPACTING,
@@ -302,16 +292,14 @@ def test_a_message_comes_back_as_it_went(case: tuple[type[Message], dict[str, An
 
 
 @given(wires())
-def test_what_a_newer_release_wrote_is_sent_on(
-    case: tuple[type[Message], dict[str, Any]],
-) -> None:
+def test_what_a_newer_release_wrote_is_sent_on(case: tuple[type[Message], dict[str, Any]]) -> None:
     kind, wire = case
     sent = orjson.loads(encode(decode(kind, orjson.dumps(wire))))
     assert holds(sent, wire)
 
 
 @given(wires())
-def test_the_headers_say_which_message_it_is(case: tuple[type[Message], dict[str, Any]]) -> None:
+def test_the_headers_name_the_message(case: tuple[type[Message], dict[str, Any]]) -> None:
     kind, wire = case
     named = dict(headers(decode(kind, orjson.dumps(wire))))
     assert named["format"].decode() == FORMATS[kind]

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.definitions import one_file
 from tidegate_delta.data_skipping import file_pruning
 from tidegate_delta.data_skipping.file_pruning import prune
-from tidegate_delta.log.actions import Add, Metadata
+from tidegate_delta.log.actions import Metadata
 from tidegate_delta.snapshots.file_action_columns import adds_to_columns
 
 KINDS = {"i": "integer", "l": "long", "s": "string", "day": "date", "d": "double", "part": "long"}
@@ -96,14 +97,7 @@ predicates = st.recursive(
 
 def paths_kept(predicate: dict[str, Any], texts: list[str | None]) -> list[str]:
     adds = [
-        Add(
-            path=str(at),
-            partition_values={"part": PARTS[at % 3]},
-            size=1,
-            modification_time=0,
-            data_change=True,
-            stats=text,
-        )
+        one_file(str(at), partition_values={"part": PARTS[at % 3]}, stats=text)
         for at, text in enumerate(texts)
     ]
     result: list[str] = prune(predicate, adds_to_columns(adds), TABLE)["path"].to_pylist()
@@ -112,7 +106,7 @@ def paths_kept(predicate: dict[str, Any], texts: list[str | None]) -> list[str]:
 
 @settings(max_examples=800, deadline=None)
 @given(predicates, files)
-def test_a_first_look_changes_nothing_of_what_is_pruned(
+def test_pruning_by_columns_first_does_not_change_the_result(
     predicate: dict[str, Any], texts: list[str | None]
 ) -> None:
     exact = paths_kept(predicate, texts)

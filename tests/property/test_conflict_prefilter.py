@@ -118,7 +118,7 @@ def test_who_passes_by_a_group_passes_by_each_member(
 @settings(
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_a_group_is_judged_as_if_each_step_and_each_rule_had_been_asked_of_each_member(
+def test_a_group_is_decided_as_if_each_step_and_each_rule_ran_on_each_member(
     monkeypatch: pytest.MonkeyPatch, batch: list[Proposal], table: tuple[Row, dict[str, str]]
 ) -> None:
     candidates = [candidate_of(one, offset) for offset, one in enumerate(batch)]

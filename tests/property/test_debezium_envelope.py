@@ -82,7 +82,7 @@ def test_applying_the_changes_gives_the_rows_after(
 
 @given(_rows, _rows)
 @settings(deadline=None, max_examples=100)
-def test_no_row_is_told_to_leave_and_to_join(
+def test_no_row_is_both_deleted_and_inserted(
     left: list[dict[str, Any]], joined: list[dict[str, Any]]
 ) -> None:
     result = sent(compare(table(left), table(joined), ["k"]))

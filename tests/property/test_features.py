@@ -71,10 +71,7 @@ versions = st.tuples(st.integers(1, 2), st.integers(1, 6)).map(
 )
 protocols = versions | listing()
 
-MAPPED = {
-    "delta.columnMapping.mode": "name",
-    "delta.columnMapping.maxColumnId": "1",
-}
+MAPPED = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "1"}
 ROWS = {
     "delta.enableRowTracking": "true",
     "delta.rowTracking.materializedRowIdColumnName": "_r",
@@ -288,7 +285,7 @@ def test_every_definition_and_change_gets_a_verdict(
 
 
 @given(anything())
-def test_what_cannot_be_settled_is_refused_with_an_error_of_ours(wanted: Definition) -> None:
+def test_what_cannot_be_resolved_is_refused_with_an_error_of_ours(wanted: Definition) -> None:
     try:
         settled = resolve_definition(None, *wanted)
     except TidegateError:

@@ -55,13 +55,7 @@ TABLE: Mapping[str, tuple[str, pa.DataType, pa.DataType | None]] = {
 }
 """Column -> its type in the table, in files, and in files from before it was widened."""
 
-BEFORE = {
-    "wide": "byte",
-    "exact": "integer",
-    "m": "decimal(20,3)",
-    "d": "float",
-    "ntz": "date",
-}
+BEFORE = {"wide": "byte", "exact": "integer", "m": "decimal(20,3)", "d": "float", "ntz": "date"}
 
 FLOATS = (0.0, -0.0, 0.1, -0.1, 1e-45, 3.4e38, math.nan, math.inf, -math.inf)
 TEXTS = ("", "a", "b", "\x7f", "\xff", "\ufffd", "\U0001f600", "\U0010ffff")

@@ -42,7 +42,7 @@ _values = _seeds.map(mutated) | _arbitrary
 
 
 @given(st.lists(st.tuples(_values, _headers), min_size=1, max_size=RECORDS))
-def test_every_record_is_answered_or_set_aside_and_what_is_good_is_committed(
+def test_every_record_is_answered_or_a_dead_letter_and_valid_ones_are_committed(
     sent: list[tuple[bytes, Headers]],
 ) -> None:
     gate = Gate(CommitterSection(roots=("memory://tables",), refusals_burst=10_000))
@@ -60,4 +60,4 @@ def test_every_record_is_answered_or_set_aside_and_what_is_good_is_committed(
     assert not missing, [sent[offset - start] for offset in missing]
     [good] = gate.ask(proposal(add("good"), read_version=len(gate.entries()) - 1))
     assert good.status == "committed", good
-    assert gate.loop.unsettled == 0
+    assert gate.loop.pending == 0

@@ -117,7 +117,7 @@ def test_what_is_given_out_has_64_bits(
 
 
 @pytest.mark.parametrize(("step", "mark"), [(1, LONG_MAX), (-1, LONG_MIN), (5, LONG_MAX - 3)])
-def test_a_column_that_is_used_up_says_so(step: int, mark: int) -> None:
+def test_an_exhausted_identity_column_is_refused(step: int, mark: int) -> None:
     column = IdentityColumn("id", "id", mark % step if step > 0 else 0, step, mark)
     with pytest.raises(InvalidRequest, match="no value left") as refused:
         lease(column, 1)

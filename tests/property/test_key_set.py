@@ -33,7 +33,7 @@ def test_it_holds_what_the_column_holds(column: pa.ChunkedArray, asked: list[str
 
 
 @given(columns(), st.lists(texts))
-def test_texts_with_one_hash_are_told_apart(column: pa.ChunkedArray, asked: list[str]) -> None:
+def test_texts_with_one_hash_are_distinguished(column: pa.ChunkedArray, asked: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(snapshot, "hash", len, raising=False)
         result = KeySet(column)

@@ -96,7 +96,7 @@ def part(commit: Commit) -> LogPart:
     return parse_log_file(commit.name, commit.encode())
 
 
-def told(state: Replayed) -> tuple[Any, ...]:
+def content(state: Replayed) -> tuple[Any, ...]:
     def rows(table: Any) -> list[str]:
         return sorted(str(row) for row in table.to_pylist())
 
@@ -122,7 +122,7 @@ def test_a_compaction_stands_for_its_commits_on_any_base(
     end = data.draw(st.integers(start + 2, len(commits)))
     compacted = parse_log_file("c", compact(commits[start:end]))
     plain = [part(commit) for commit in commits]
-    assert told(replay([*plain[:start], compacted, *plain[end:]], None)) == told(
+    assert content(replay([*plain[:start], compacted, *plain[end:]], None)) == content(
         replay(plain, None)
     )
 

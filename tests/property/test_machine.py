@@ -96,14 +96,14 @@ def test_replaying_the_log_gives_the_state(batch: list[Proposal]) -> None:
         made = Commit.decode(again.version + 1, content)
         again = evolve(again, VersionLanded(entry_of(made, sha256(content), len(content))))
     assert dict(again.files) == dict(state.files)
-    assert dict(again.settled) == dict(state.settled)
+    assert dict(again.decisions) == dict(state.decisions)
     assert dict(again.entries) == dict(state.entries)
     assert (again.version, again.timestamp) == (state.version, state.timestamp)
 
 
 @given(st.lists(proposals(), min_size=1, max_size=12))
 @settings(max_examples=100, deadline=None)
-def test_asking_again_gives_the_same_answer_and_writes_nothing(batch: list[Proposal]) -> None:
+def test_a_repeated_delivery_gets_the_same_answer_and_writes_nothing(batch: list[Proposal]) -> None:
     state, first, _ = settle(begun(), considered(batch, 0))
     # A denial of a gap promises nothing: the gap may be closed by now.
     assume(all(verdict.status != "denied" for verdict in first))

@@ -9,8 +9,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.definitions import one_file
 from tidegate_delta.data_skipping.partition_predicates import evaluate, may_match_partition, prune
-from tidegate_delta.log.actions import Add, Metadata
+from tidegate_delta.log.actions import Metadata
 from tidegate_delta.schema import partition_values
 from tidegate_delta.schema.arrow_types import to_arrow
 from tidegate_delta.schema.types import format_schema, parse_schema
@@ -111,16 +112,7 @@ def test_partition_values_match_as_a_row_would(tree: dict[str, Any], row: dict[s
 def test_pruning_keeps_every_matching_partition(
     tree: dict[str, Any], found: list[dict[str, Any]]
 ) -> None:
-    adds = [
-        Add(
-            path=str(place),
-            partition_values=texts(row),
-            size=1,
-            modification_time=0,
-            data_change=True,
-        )
-        for place, row in enumerate(found)
-    ]
+    adds = [one_file(str(place), partition_values=texts(row)) for place, row in enumerate(found)]
     truths = evaluate(tree, pa.Table.from_pylist(found, schema=to_arrow(SCHEMA))).to_pylist()
     kept = prune(tree, adds_to_columns(adds), TABLE).column("path").to_pylist()
     assert {str(place) for place, truth in enumerate(truths) if truth} <= set(kept)

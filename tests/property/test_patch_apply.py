@@ -129,7 +129,7 @@ def meaning(table_definition: Definition | None) -> object:
 
 @settings(max_examples=100, deadline=None)
 @given(cases(1))
-def test_a_patch_says_what_it_touches(case: tuple[Definition, list[MetadataPatch]]) -> None:
+def test_a_patch_lists_what_it_touches(case: tuple[Definition, list[MetadataPatch]]) -> None:
     table_definition, patches = case
     for patch in patches:
         changed = after(patch, table_definition, 1)

@@ -47,7 +47,7 @@ WORDS = st.sampled_from(
 
 
 @given(st.lists(ROWS, max_size=6))
-def test_json_says_what_the_types_hold_and_no_null(rows: list[dict[str, Any] | None]) -> None:
+def test_json_holds_what_the_types_hold_and_no_null(rows: list[dict[str, Any] | None]) -> None:
     result = to_json(pa.array(rows, STATS)).to_pylist()
     assert [None if text is None else orjson.loads(text) for text in result] == [
         None if row is None else _present(row) for row in rows

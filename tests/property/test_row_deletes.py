@@ -6,16 +6,7 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import (
-    ROOT,
-    Gate,
-    add,
-    metadata,
-    proposal,
-    protocol,
-    row_delete,
-    rows_of,
-)
+from tests.builders import ROOT, Gate, add, metadata, proposal, protocol, row_delete, rows_of
 from tidegate_committer.settings import CommitterSection
 from tidegate_delta.deletion_vectors.descriptors import inline_rows
 from tidegate_delta.log.actions import DeletionVector
@@ -189,7 +180,7 @@ def test_how_deletes_are_grouped_changes_nothing(wanted: list[Wish], members: in
 
 @given(apart())
 @settings(max_examples=20, deadline=None)
-def test_an_outcome_tells_the_vector_that_the_log_holds(wanted: list[Wish]) -> None:
+def test_an_outcome_has_the_vector_that_the_log_holds(wanted: list[Wish]) -> None:
     gate = begun(6)
     result = settled(gate, [one.proposed(number) for number, one in enumerate(wanted)], [])
     after = gone(gate)

@@ -157,7 +157,7 @@ def test_what_is_left_is_what_nobody_deleted(dice: st.DataObject, members: int) 
 
 
 @given(st.sets(st.integers(0, 300)), st.sets(st.integers(0, 300)), st.integers(0, 10**6))
-def test_rows_move_as_their_order_says(rows: set[int], base: set[int], offset: int) -> None:
+def test_rows_move_as_the_row_mapping_says(rows: set[int], base: set[int], offset: int) -> None:
     move = Relocation("g", offset, 301 - len(base), 10**7, None, None)
     kept = sorted(set(range(301)) - base)
     told = list(moved_rows(of_rows(sorted(rows)), move, of_rows(sorted(base))))

@@ -11,17 +11,13 @@ from hypothesis import strategies as st
 from tests.checkpoints import Form
 from tests.fakes.memory_store import MemoryStore
 from tests.property.log_strategies import logs
-from tests.property.test_split_logs import INFO, NOW_MS, put_checkpoint, stored, told
+from tests.property.test_split_logs import INFO, NOW_MS, put_checkpoint, state_of, stored
 from tidegate_delta.checkpoints import rows_since_checkpoint, version_checksum
 from tidegate_delta.checkpoints.rows_since_checkpoint import CheckpointState
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import checkpoint_name, in_log
 from tidegate_runtime.table_io import checkpoint_writer, stored_checkpoint
-from tidegate_runtime.table_io.checkpoint_writer import (
-    WrittenCheckpoint,
-    write_classic,
-    write_v2,
-)
+from tidegate_runtime.table_io.checkpoint_writer import WrittenCheckpoint, write_classic, write_v2
 from tidegate_runtime.table_io.open_table import open_snapshot
 from tidegate_runtime.table_io.stored_checkpoint import follow, load_state
 
@@ -75,7 +71,7 @@ def test_checkpoints_of_a_followed_table_say_what_its_commits_say(
                 for path, one in store.files.items()
                 if "_sidecars" in path or f"{commit.version:020d}.checkpoint" in path
             }
-            assert told(open_snapshot(alone)) == told(snapshot)
+            assert state_of(open_snapshot(alone)) == state_of(snapshot)
             assert state.checksum == version_checksum.of(snapshot)
 
     law()
@@ -108,6 +104,6 @@ def test_a_state_goes_on_from_a_checkpoint_of_any_form(
         for commit in log:
             del store.files[in_log(commit.name)]
         store.files.pop(in_log(checkpoint_name(at)), None)
-        assert told(open_snapshot(store)) == told(snapshot)
+        assert state_of(open_snapshot(store)) == state_of(snapshot)
 
     law()

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.definitions import of_schema, schema_of
 from tidegate_delta.constraints import row_constraints
 from tidegate_delta.errors import InvalidRequest, TidegateError
 from tidegate_delta.log.actions import Metadata, Protocol
@@ -33,8 +34,6 @@ from tidegate_delta.schema.types import (
     MapType,
     StructField,
     StructType,
-    format_schema,
-    parse_schema,
     parse_type,
 )
 from tidegate_delta.schema_evolution import alter_columns
@@ -83,12 +82,7 @@ def fresh() -> Iterator[str]:
 
 
 def table(schema: StructType, mode: str = "name", **own: str) -> Metadata:
-    configuration = {"delta.columnMapping.mode": mode, **own}
-    return Metadata(id="t", schema_string=format_schema(schema), configuration=configuration)
-
-
-def schema_of(metadata: Metadata) -> StructType:
-    return parse_schema(metadata.schema_string)
+    return of_schema(schema, {"delta.columnMapping.mode": mode, **own})
 
 
 @given(schemas, st.sampled_from(["name", "id"]), st.sampled_from(["true", "false"]))
@@ -151,7 +145,7 @@ def test_a_rename_comes_back_and_touches_no_file(data: st.DataObject) -> None:
 
 
 @given(st.data())
-def test_what_is_dropped_is_told_with_all_inside_it(data: st.DataObject) -> None:
+def test_what_is_dropped_is_listed_with_its_nested_fields(data: st.DataObject) -> None:
     schema = data.draw(schemas)
     mapped = map_columns(None, table(schema), fresh())
     path, _ = data.draw(st.sampled_from(list(field_paths(schema_of(mapped)))))
@@ -242,7 +236,9 @@ def test_what_widens_of_itself_widens(one: DataType, two: DataType, three: DataT
 
 
 @given(schemas, schemas, schemas)
-def test_history_is_kept_and_told_once(one: StructType, two: StructType, three: StructType) -> None:
+def test_history_is_kept_and_listed_once(
+    one: StructType, two: StructType, three: StructType
+) -> None:
     assert record(one, one) == one
     second = record(try_merged(one, two, FREE) or one, one)
     third = record(try_merged(second, three, FREE) or second, second)

@@ -63,7 +63,7 @@ class Change(NamedTuple):
     became: Sequence[tuple[Fact, Fact]] = ()
 
     @property
-    def told(self) -> list[tuple[str, Fact]]:
+    def feed(self) -> list[tuple[str, Fact]]:
         """Return the change as a change feed states it."""
         return [
             *(("delete", fact) for fact in self.lost),
@@ -151,7 +151,7 @@ class Table:
     def change_files(self, change: Change) -> list[Row]:
         """Return the change files of a change."""
         result = []
-        for p, some in _by_partition((fact.p, (kind, fact)) for kind, fact in change.told):
+        for p, some in _by_partition((fact.p, (kind, fact)) for kind, fact in change.feed):
             path = f"_change_data/{self.name('c')}"
             self.changes[path] = some
             body = {"path": path, "partitionValues": _values(p), "size": 1, "dataChange": False}
@@ -333,7 +333,7 @@ class Table:
                 meanings = [partial(_done, self.foreign[version])]
             for meaning in meanings:
                 change = meaning(list(self.now.elements()))
-                expected.update(change.told)
+                expected.update(change.feed)
                 self.now.subtract([*change.lost, *(old for old, _ in change.became)])
                 self.now.update([*change.came, *(new for _, new in change.became)])
             self.live.append(self.after(before, rows))
@@ -373,7 +373,7 @@ class Table:
         after = self.after(before, rows)
         old = Counter(self.rows({path: before[path] for path in paths & before.keys()}))
         new = Counter(self.rows({path: after[path] for path in paths & after.keys()}))
-        return Change(lost=[*(old - new).elements()], came=[*(new - old).elements()]).told
+        return Change(lost=[*(old - new).elements()], came=[*(new - old).elements()]).feed
 
 
 def begun(dice: Random) -> Table:
@@ -450,7 +450,7 @@ def _removal(file: File) -> Row:
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32))
-def test_whoever_is_in_the_log_had_his_effect_and_nobody_else(seed: int) -> None:
+def test_exactly_the_proposals_in_the_log_took_effect(seed: int) -> None:
     dice = Random(seed)
     table = begun(dice)
     for _ in range(ROUNDS):

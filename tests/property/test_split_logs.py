@@ -68,7 +68,7 @@ def put_compaction(store: MemoryStore, log: list[Commit], start: int, end: int) 
         store.files[in_log(compacted_name(start, end))] = content
 
 
-def told(snapshot: Snapshot) -> tuple[Any, ...]:
+def state_of(snapshot: Snapshot) -> tuple[Any, ...]:
     return (
         snapshot.version,
         sorted(map(str, snapshot.files.select(KEPT).to_pylist())),
@@ -93,7 +93,9 @@ def test_a_log_says_the_same_from_any_checkpoint_and_compaction_on(form: Form | 
         for cleaned in range(data.draw(st.integers(0, at), "cleaned up to") if at else 0):
             del store.files[in_log(commit_name(cleaned))]
         for version in {data.draw(st.integers(at, len(log) - 1), "version"), len(log) - 1}:
-            assert told(open_snapshot(store, version)) == told(open_snapshot(whole, version))
+            assert state_of(open_snapshot(store, version)) == state_of(
+                open_snapshot(whole, version)
+            )
             keys, snapshot = open_keys(store, version), open_snapshot(store, version)
             assert sorted(keys.files["path"].to_pylist()) == sorted(
                 snapshot.files["path"].to_pylist()
@@ -113,23 +115,21 @@ def test_following_a_log_comes_to_what_opening_it_comes_to(
 ) -> None:
     at = data.draw(st.integers(0, len(log) - 1), "known")
     known = open_snapshot(stored(log[: at + 1]))
-    assert told(refresh(stored(log), known)) == told(open_snapshot(stored(log)))
+    assert state_of(refresh(stored(log), known)) == state_of(open_snapshot(stored(log)))
 
 
 @given(logs, st.integers(1, 600))
 @settings(max_examples=40)
-def test_commits_read_a_few_at_a_time_say_what_all_of_them_say(
-    log: list[Commit], together: int
-) -> None:
-    whole = told(open_snapshot(stored(log)))
+def test_commits_read_in_batches_reconcile_as_all_at_once(log: list[Commit], together: int) -> None:
+    whole = state_of(open_snapshot(stored(log)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log_reader, "TOGETHER_BYTES", together)
-        assert told(open_snapshot(stored(log))) == whole
+        assert state_of(open_snapshot(stored(log))) == whole
 
 
 @given(logs)
 @settings(max_examples=15)
-def test_a_log_cleaned_up_says_nothing_of_what_is_gone(log: list[Commit]) -> None:
+def test_a_cleaned_up_log_has_nothing_of_deleted_versions(log: list[Commit]) -> None:
     store = stored(log)
     put_checkpoint(store, len(log) - 1, "classic", 1)
     for commit in log:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.definitions import of_schema, one_file
 from tests.property.predicate_values import plain
 from tidegate_delta.data_skipping.file_statistics import (
     compute,
@@ -17,9 +18,8 @@ from tidegate_delta.data_skipping.file_statistics import (
     truncated_minimum,
 )
 from tidegate_delta.data_skipping.partition_predicates import evaluate, prune
-from tidegate_delta.log.actions import Add, Metadata
 from tidegate_delta.schema.arrow_types import to_arrow
-from tidegate_delta.schema.types import format_schema, parse_schema
+from tidegate_delta.schema.types import parse_schema
 from tidegate_delta.snapshots.file_action_columns import adds_to_columns
 
 SCHEMA = parse_schema(
@@ -45,13 +45,12 @@ SCHEMA = parse_schema(
     )
 )
 NAMES = SCHEMA.names
-TABLE = Metadata(id="t", schema_string=format_schema(SCHEMA))
+TABLE = of_schema(SCHEMA)
 
 days = st.dates(date(1, 1, 1), date(9999, 12, 31))
 moments = st.datetimes(datetime.fromisoformat("0001-01-02"), datetime.fromisoformat("9999-12-30"))
 texts = st.one_of(
-    st.text(max_size=4),
-    st.text(alphabet="ab\x7f\u00ff\ufffd\U0001f600\U0010ffff", max_size=80),
+    st.text(max_size=4), st.text(alphabet="ab\x7f\u00ff\ufffd\U0001f600\U0010ffff", max_size=80)
 )
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "i": st.integers(-(2**31), 2**31 - 1),
@@ -103,7 +102,7 @@ def test_every_value_lies_between_the_bounds(found: list[dict[str, Any]]) -> Non
 
 @given(rows)
 @settings(deadline=None)
-def test_bounds_are_there_where_json_can_say_them(found: list[dict[str, Any]]) -> None:
+def test_bounds_are_there_where_json_can_represent_them(found: list[dict[str, Any]]) -> None:
     held = table(found)
     stats = json.loads(compute(held, SCHEMA))
     for name in ("i", "l", "m", "day", "at", "ntz"):
@@ -165,14 +164,7 @@ def test_a_file_that_holds_a_match_is_never_pruned(data: st.DataObject) -> None:
     result = data.draw(rows)
     predicate = data.draw(predicates | near(result))
     held = table(result)
-    add = Add(
-        path="a",
-        partition_values={},
-        size=1,
-        modification_time=0,
-        data_change=True,
-        stats=compute(held, SCHEMA),
-    )
+    add = one_file("a", stats=compute(held, SCHEMA))
     kept = prune(predicate, adds_to_columns([add]), TABLE)
     if True in evaluate(predicate, held).to_pylist():
         assert kept.num_rows == 1
@@ -184,12 +176,7 @@ def near(found: list[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
     def one(name: str) -> st.SearchStrategy[dict[str, Any]]:
         kind = next(str(field.kind) for field in SCHEMA.fields if field.name == name)
         return st.builds(
-            lambda op, value: {
-                "op": op,
-                "column": [name],
-                "value": plain(value),
-                "type": kind,
-            },
+            lambda op, value: {"op": op, "column": [name], "value": plain(value), "type": kind},
             st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "<=>"]),
             from_rows(found, name),
         )

@@ -70,7 +70,7 @@ def reading(draw: st.DrawFn, parts: Sequence[Sequence[Kept]]) -> list[TableRecor
     return [next(rest[number])[1] for number in draw(st.permutations(turns))]
 
 
-def told(records: Sequence[TableRecord]) -> TableRecord | None:
+def counting_record(records: Sequence[TableRecord]) -> TableRecord | None:
     result = Registrations()
     for record in records:
         result.take(record)
@@ -88,15 +88,15 @@ def test_everybody_agrees_on_home_halt_and_drop_after_any_compaction(data: st.Da
     left = [data.draw(compacted(part)) for part in parts]
     first, second = data.draw(reading(parts)), data.draw(reading(parts))
     third = data.draw(reading(left))
-    assert told(first) == told(second)
-    assert rebase_state(told(first)) == rebase_state(told(third))
+    assert counting_record(first) == counting_record(second)
+    assert rebase_state(counting_record(first)) == rebase_state(counting_record(third))
 
 
 @given(st.data())
 def test_reading_again_changes_nothing(data: st.DataObject) -> None:
     parts = [data.draw(partitions(number)) for number in range(2)]
     once = data.draw(reading(parts))
-    assert rebase_state(told([*once, *once])) == rebase_state(told(once))
+    assert rebase_state(counting_record([*once, *once])) == rebase_state(counting_record(once))
 
 
 @given(

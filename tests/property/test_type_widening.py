@@ -9,9 +9,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.definitions import of_schema, one_file
 from tidegate_delta.data_skipping.file_statistics import compute
 from tidegate_delta.data_skipping.partition_predicates import evaluate, prune
-from tidegate_delta.log.actions import Add, Metadata
 from tidegate_delta.schema import partition_values
 from tidegate_delta.schema.arrow_types import arrow_type, to_arrow
 from tidegate_delta.schema.type_widening import holds, widens
@@ -20,7 +20,6 @@ from tidegate_delta.schema.types import (
     DecimalType,
     StructField,
     StructType,
-    format_schema,
     parse_type,
 )
 from tidegate_delta.snapshots.file_action_columns import adds_to_columns
@@ -83,20 +82,11 @@ def test_a_file_of_before_that_holds_a_match_is_never_pruned(data: st.DataObject
     widened = conform(rows.column("w").combine_chunks(), parse_type(after))
     record = {"delta.typeChanges": [{"fromType": before, "toType": after}]}
     new = StructType((StructField("w", parse_type(after), metadata=record),))
-    add = Add(
-        path="a",
-        partition_values={},
-        size=1,
-        modification_time=0,
-        data_change=True,
-        stats=compute(rows, old),
-    )
+    add = one_file("a", stats=compute(rows, old))
     op = data.draw(st.sampled_from(["=", "!=", "<", "<=", ">", ">="]))
     sought = data.draw(st.sampled_from(widened.to_pylist()))
     predicate = {"op": op, "column": ["w"], "value": plain(sought), "type": after}
-    kept = prune(
-        predicate, adds_to_columns([add]), Metadata(id="t", schema_string=format_schema(new))
-    )
+    kept = prune(predicate, adds_to_columns([add]), of_schema(new))
     if True in evaluate(predicate, pa.table({"w": widened})).to_pylist():
         assert kept.num_rows == 1
 

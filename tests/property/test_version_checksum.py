@@ -6,10 +6,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.definitions import one_file
 from tidegate_delta.checkpoints import version_checksum
 from tidegate_delta.log.actions import (
     Action,
-    Add,
     CommitInfo,
     DeletionVector,
     DomainMetadata,
@@ -89,16 +89,7 @@ def toggled(live: Live, step: dict[str, Any], version: int) -> list[Action]:
                 continue
             size = gone
         live[name] = (size, result)
-        actions.append(
-            Add(
-                path=name,
-                partition_values={},
-                size=size,
-                modification_time=0,
-                data_change=change,
-                deletion_vector=result,
-            )
-        )
+        actions.append(one_file(name, size=size, data_change=change, deletion_vector=result))
     return actions
 
 

@@ -120,7 +120,7 @@ def test_a_state_without_its_history_is_as_if_it_had_never_had_one(
     past = {entry.version: entry for entry in recovery.entries(store, range(before.window_start))}
     kept = narrowed(grown(store, recovery.reach_back(store, before, 0, past), versions))
     plain = head_of(store, versions)
-    for name in ("entries", "settled", "leases", "apps", "domains"):
+    for name in ("entries", "decisions", "leases", "apps", "domains"):
         assert dict(getattr(kept, name)) == dict(getattr(plain, name))
     for name in ("version", "window_start", "oldest", "rules", "timestamp", "mark_before"):
         assert getattr(kept, name) == getattr(plain, name)

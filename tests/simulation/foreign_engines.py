@@ -121,7 +121,7 @@ def litter(stage: Stage) -> None:
 def _clean_up(stage: Stage, table: Table) -> None:
     log, store = stage.log(table), stage.stores[table.root]
     old = [at for at in log.appeared_s if at < stage.clock.boot - RETENTION_S]
-    kept = min(len(old), log.head, stage.history.told_through(table.root) + 1)
+    kept = min(len(old), log.head, stage.history.published_through(table.root) + 1)
     if kept <= log.floor:
         return
     snapshot = open_snapshot(store, Version(kept))

@@ -120,7 +120,7 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Told:
+class PublishedOutcome:
     """An outcome, and the moment at which it was seen."""
 
     body: dict[str, Any]
@@ -147,7 +147,7 @@ class History:
     topics: Topics
     logs: dict[str, Log]
     moment: int = 0
-    told: list[Told] = field(default_factory=list)
+    outcomes: list[PublishedOutcome] = field(default_factory=list)
     commits: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     deliveries: dict[Spot, list[Sent | None]] = field(default_factory=dict)
     sent: dict[str, Sent] = field(default_factory=dict)
@@ -188,7 +188,7 @@ class History:
                 for place, one in enumerate(log.provenance(version).get("accepted", ())):
                     yield root, version, place, one
 
-    def told_through(self, root: str) -> int:
+    def published_through(self, root: str) -> int:
         """Return a table's last published version, -1 if there is none."""
         result = (event["version"] for _, event in self.commits if event["table_root"] == root)
         return max(result, default=-1)
@@ -219,7 +219,7 @@ class History:
             for path, content in log.store.files.items()
             if path.startswith("_tidegate/")
         }
-        result = [run_record.Told(one.body, one.moment) for one in self.told]
+        result = [run_record.PublishedOutcome(one.body, one.moment) for one in self.outcomes]
         # Records of a topic that was recreated may never have been read.
         lives = {life for life, _ in self.deliveries if not life.startswith(self.topics.admin)}
         return run_record.Account(sent, result, tables, claims, is_over=len(lives) == 1)
@@ -227,7 +227,7 @@ class History:
     def digest(self) -> str:
         """Return a hash of what happened; it does not depend on the wording of messages."""
         result = [
-            (*map(item.body.get, ANSWER), rule_of(item.body), item.moment) for item in self.told
+            (*map(item.body.get, ANSWER), rule_of(item.body), item.moment) for item in self.outcomes
         ]
         events = [(number, one["table_root"], one["version"]) for number, one in self.commits]
         logs = [
@@ -251,9 +251,9 @@ class History:
             self.sent.setdefault(sent.key, sent)
 
     def _answered(self, spot: Spot, record: Record) -> None:
-        result = Told(json.loads(record.value or b""), self.moment)
+        result = PublishedOutcome(json.loads(record.value or b""), self.moment)
         self.longest = max(self.longest, len(record.value or b""))
-        self.told.append(result)
+        self.outcomes.append(result)
         self.answered.add(result.key)
 
     def _published(self, spot: Spot, record: Record) -> None:

@@ -59,7 +59,7 @@ def values_apart(history: History) -> str | None:
     return None
 
 
-def changes_are_told(history: History) -> str | None:
+def changes_are_declared(history: History) -> str | None:
     """On a table with a change feed, removed and added rows come with change files.
 
     Commits of other engines are not checked.

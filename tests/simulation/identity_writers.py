@@ -72,6 +72,6 @@ def _from_lease(stage: Stage, lease: UUID, block: Mapping[str, int]) -> Row:
 
 def _given(stage: Stage) -> Iterator[tuple[UUID, Mapping[str, int]]]:
     """Yield the leases of recent outcomes."""
-    for result in stage.history.told[-200:]:
+    for result in stage.history.outcomes[-200:]:
         for block in (result.body.get("assigned") or {}).get("identity", ()):
             yield UUID(result.body["proposal_id"]), block

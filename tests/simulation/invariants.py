@@ -11,8 +11,17 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from tests.linearizability.checker import Unexplained, explain
-from tests.simulation.history import History, Log, Rows, Sent, Told, commit_path, info_of, paths_of
-from tests.simulation.identity_invariants import changes_are_told, values_apart
+from tests.simulation.history import (
+    History,
+    Log,
+    PublishedOutcome,
+    Rows,
+    Sent,
+    commit_path,
+    info_of,
+    paths_of,
+)
+from tests.simulation.identity_invariants import changes_are_declared, values_apart
 from tests.simulation.row_writers import rows_of
 
 
@@ -80,7 +89,7 @@ def outcome_agreement(history: History) -> str | None:
     """I5: committed(v) means that v holds the proposal; rejected, that no version ever does."""
     held = {f"{one['id']}/{one['sha256']}": version for _, version, _, one in history.accepted()}
     by_id = {key.partition("/")[0]: version for key, version in held.items()}
-    for result in history.told:
+    for result in history.outcomes:
         sent = history.sent.get(result.key)
         if sent is None:
             return f"{result.key} has an outcome and was not sent"
@@ -230,7 +239,7 @@ def positions_are_compared(history: History) -> str | None:
 
 def questions_have_the_answer_of_the_log(history: History) -> str | None:
     """A question is answered with the positions of the version that its answer names."""
-    for result in history.told:
+    for result in history.outcomes:
         if result.body["status"] != "answered":
             continue
         log = history.logs[history.sent[result.key].body["table_root"]]
@@ -243,7 +252,7 @@ def questions_have_the_answer_of_the_log(history: History) -> str | None:
     return None
 
 
-def told_in_its_place(history: History) -> str | None:
+def published_at_home(history: History) -> str | None:
     """A table's commit records are on a topic partition that has registered the table."""
     for number, event in history.commits:
         homes = history.homes.get(event["table_root"], set())
@@ -263,7 +272,7 @@ def one_home(history: History) -> str | None:
 
 def logs_not_missed(history: History) -> str | None:
     """No outcome says that versions are missing which exist."""
-    for result in history.told:
+    for result in history.outcomes:
         reason = str((result.body.get("rejection") or {}).get("reason", ""))
         if any(f"log of {root} ends at version" in reason for root in history.logs):
             return f"{result.key} was told: {reason}"
@@ -288,10 +297,10 @@ ALWAYS: tuple[Predicate, ...] = (
     applications_advance,
     positions_are_compared,
     questions_have_the_answer_of_the_log,
-    told_in_its_place,
+    published_at_home,
     exact_versions,
     values_apart,
-    changes_are_told,
+    changes_are_declared,
     logs_not_missed,
 )
 """Predicates that hold at every moment."""
@@ -361,7 +370,7 @@ def _is_first(log: Log, version: int) -> bool:
     return log.is_found and not any(log.provenance(earlier) for earlier in range(version))
 
 
-def _disagreement(told: Told, version: int | None) -> str | None:
+def _disagreement(told: PublishedOutcome, version: int | None) -> str | None:
     status = told.body["status"]
     if status == "committed" and version != told.body["version"]:
         return f"was told committed at {told.body['version']}, the log has {version}"

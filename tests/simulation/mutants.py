@@ -109,7 +109,7 @@ def with_ids_that_only_memory_knows() -> AbstractContextManager[object]:
     def forgotten(entry: Entry, known: object = None) -> dict[UUID, DecidedProposal]:
         return {}
 
-    return mock.patch.object(recovery, "settled_by", forgotten)
+    return mock.patch.object(recovery, "decisions_of", forgotten)
 
 
 def with_too_old_taken_for_rejected() -> AbstractContextManager[object]:
@@ -121,7 +121,7 @@ def with_too_old_taken_for_rejected() -> AbstractContextManager[object]:
     return instead_of(steps.below_the_log, reject)
 
 
-def without_looking_again_before_denying() -> AbstractContextManager[object]:
+def without_reading_again_before_denying() -> AbstractContextManager[object]:
     return mock.patch.object(DecisionRead, "_is_ahead", return_value=False)
 
 
@@ -204,7 +204,7 @@ def without_checking_against_the_group() -> AbstractContextManager[object]:
 
 
 @contextmanager
-def without_telling_what_others_wrote() -> Iterator[None]:
+def without_publishing_external_versions() -> Iterator[None]:
     tell = PartitionWorker._publish_versions
 
     def only_ours(worker: PartitionWorker, committer: TableCommitter) -> None:
@@ -218,7 +218,7 @@ def without_telling_what_others_wrote() -> Iterator[None]:
 
 
 @contextmanager
-def with_versions_told_in_any_order() -> Iterator[None]:
+def with_versions_published_in_any_order() -> Iterator[None]:
     tell = PartitionWorker._publish_versions
 
     def backwards(worker: PartitionWorker, committer: TableCommitter) -> None:
@@ -284,7 +284,7 @@ def with_a_lost_bus_taken_for_a_resting_table() -> Iterator[None]:
         yield
 
 
-def without_asking_whose_values_they_are() -> AbstractContextManager[object]:
+def without_checking_the_owner_of_values() -> AbstractContextManager[object]:
     def anybodys(
         usage: IdentityUsage, where: str, found: IdentityEffects, book: IdentityCounters
     ) -> IdentityEffects:
@@ -307,7 +307,7 @@ def mutant(rule: str, patch: Patch, *broken: str) -> Mutant:
 ASSERTED = "an_assertion"
 """An assertion of the committer itself, in place of a predicate."""
 
-OF_ROWS = ("lost_rows_are_minded", "rows_are_updated_once")
+OF_ROWS = ("lost_rows_conflict", "rows_are_updated_once")
 AT_ONCE = ("outcome_agreement", "linearizable")
 HOMES = ("one_home", "halted_by_hand", "dense_events", "progress")
 ENTRY = ("legal_entry", "consistent_read", "exactly_once", "applications_advance", "linearizable")
@@ -326,8 +326,8 @@ MUTANTS: dict[str, Mutant] = {
         without_remembering_a_halt,
         "halted_by_hand",
     ),
-    "without_asking_whose_values_they_are": mutant(
-        "an identity value is given out once", without_asking_whose_values_they_are, "values_apart"
+    "without_checking_the_owner_of_values": mutant(
+        "an identity value is given out once", without_checking_the_owner_of_values, "values_apart"
     ),
     "without_the_leases_of_before": mutant(
         "what was used of a lease is in the log", without_the_leases_of_before, "values_apart"
@@ -340,9 +340,9 @@ MUTANTS: dict[str, Mutant] = {
     "without_change_files": mutant(
         "who rewrites rows says which have changed",
         lambda: without_admission(admission.change_data_complete),
-        "changes_are_told",
+        "changes_are_declared",
     ),
-    "without_looking_for_the_id": mutant(
+    "without_searching_for_the_id": mutant(
         "F7: the id is looked for in every version after the read one",
         lambda: without_step(steps.answered_before),
         *("exactly_once", *AT_ONCE),
@@ -368,9 +368,9 @@ MUTANTS: dict[str, Mutant] = {
     "with_too_old_taken_for_rejected": mutant(
         "F10: too old to decide is no rejection", with_too_old_taken_for_rejected, *AT_ONCE
     ),
-    "without_looking_again_before_denying": mutant(
+    "without_reading_again_before_denying": mutant(
         "a version that was read is looked for before it is denied",
-        without_looking_again_before_denying,
+        without_reading_again_before_denying,
         "linearizable",
     ),
     "without_comparing_on_doubt": mutant(
@@ -424,12 +424,10 @@ MUTANTS: dict[str, Mutant] = {
         "F13: a change of the table is alone in its entry",
         lambda: without_sharing(grouping.the_table_changes_alone),
         *ENTRY,
-        "patches_say_all",
+        "patches_are_complete",
     ),
     "without_like_with_like": mutant(
-        "F13: appends go with appends",
-        lambda: without_sharing(grouping.like_with_like),
-        *ENTRY,
+        "F13: appends go with appends", lambda: without_sharing(grouping.like_with_like), *ENTRY
     ),
     "without_one_version_per_application": mutant(
         "F13: an entry moves an application once",
@@ -450,22 +448,20 @@ MUTANTS: dict[str, Mutant] = {
         "I12: a table's files lie in the table",
         lambda: without_step(steps.inadmissible),
         *("tables_apart", "consistent_read", "referential", "legal_entry", "linearizable"),
-        "changes_are_told",
+        "changes_are_declared",
     ),
     "without_the_age_of_files": mutant(
         "I11: files that vacuum may delete are not committed",
         lambda: without_admission(admission.in_time),
         *("referential", "linearizable"),
     ),
-    "without_asking_what_is_live": mutant(
+    "without_checking_live_files": mutant(
         "I4: only what is live is removed, only what is not is added",
         lambda: without_step(steps.reject_at_head),
         *("consistent_read", "exactly_once", "linearizable"),
     ),
     "without_later_times": mutant(
-        "I9: each version is later than the one before it",
-        without_later_times,
-        "monotone_time",
+        "I9: each version is later than the one before it", without_later_times, "monotone_time"
     ),
     "without_waiting_for_the_answers": mutant(
         "F14, F15: the offset passes what was answered, durably",
@@ -477,23 +473,23 @@ MUTANTS: dict[str, Mutant] = {
         with_a_lost_bus_taken_for_a_resting_table,
         *("offset_safe", "progress"),
     ),
-    "with_versions_told_in_any_order": mutant(
-        "F15, I10: versions are told in order", with_versions_told_in_any_order, "dense_events"
+    "with_versions_published_in_any_order": mutant(
+        "F15, I10: versions are told in order", with_versions_published_in_any_order, "dense_events"
     ),
     "with_the_registry_before_the_versions": mutant(
         "F15: the registry says what is durable",
         with_the_registry_before_the_versions,
         *("dense_events", "progress"),
     ),
-    "without_telling_what_others_wrote": mutant(
+    "without_publishing_external_versions": mutant(
         "I10: versions of others are told, too",
-        without_telling_what_others_wrote,
+        without_publishing_external_versions,
         *("dense_events", "progress"),
     ),
     "with_every_lane_serving_every_table": mutant(
         "F16: a table has one topic partition",
         with_every_lane_serving_every_table,
-        *("told_in_its_place", "dense_events", "progress"),
+        *("published_at_home", "dense_events", "progress"),
     ),
     "without_checking_the_home": mutant(
         "F16: a table is registered on its own topic partition, and on no other",

@@ -50,7 +50,7 @@ def _ask(stage: Stage, table: Table, **told: str) -> None:
 def halted_by_hand(history: History) -> str | None:
     """A halt's outcome bars later commits until a reopen; a drop's outcome bars them for ever."""
     answered: dict[str, int] = {}
-    for result in history.told:
+    for result in history.outcomes:
         if result.body["status"] == "committed":
             answered.setdefault(result.key, result.moment)
     for deliveries in history.spots().values():

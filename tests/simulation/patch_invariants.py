@@ -8,7 +8,7 @@ from tests.simulation.history import History, Rows
 Told = dict[str, Any]
 
 
-def patches_say_all(history: History) -> str | None:
+def patches_are_complete(history: History) -> str | None:
     """A version that holds a patch changes what it states, and nothing else of the metadata."""
     for root, version, _, one in history.accepted():
         body = history.sent[f"{one['id']}/{one['sha256']}"].body

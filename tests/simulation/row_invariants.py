@@ -162,7 +162,7 @@ def rows_are_updated_once(step: Step) -> str | None:
     return None
 
 
-def lost_rows_are_minded(step: Step) -> str | None:
+def lost_rows_conflict(step: Step) -> str | None:
     """A member whose read set minds lost rows follows no member that deletes rows it read."""
     touched: set[str] = set()
     for body in step.members:
@@ -179,5 +179,5 @@ ROW_INVARIANTS = (
     vectors_are_unions,
     moved_rows_stay,
     rows_are_updated_once,
-    lost_rows_are_minded,
+    lost_rows_conflict,
 )

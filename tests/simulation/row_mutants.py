@@ -34,11 +34,11 @@ def without_comparing_rows() -> AbstractContextManager[object]:
     return mock.patch.object(conflicts, "RULES", (*kept, overlook))
 
 
-def without_asking_who_minds_lost_rows() -> AbstractContextManager[object]:
+def without_checking_who_needs_lost_rows() -> AbstractContextManager[object]:
     return mock.patch.object(Candidate, "tolerates_row_deletes", True)
 
 
-def without_asking_whether_rows_came_back() -> AbstractContextManager[object]:
+def without_checking_for_restored_rows() -> AbstractContextManager[object]:
     return mock.patch.object(ReadCache, "_grew", return_value=True)
 
 
@@ -93,14 +93,14 @@ ROW_MUTANTS: Final[dict[str, Mutant]] = {
         without_comparing_rows,
         *("rows_are_updated_once", "vectors_are_unions", *AT_ONCE),
     ),
-    "without_asking_who_minds_lost_rows": mutant(
+    "without_checking_who_needs_lost_rows": mutant(
         "who minds that rows leave a file he read is told so",
-        without_asking_who_minds_lost_rows,
-        *("no_conflict", "lost_rows_are_minded", *AT_ONCE),
+        without_checking_who_needs_lost_rows,
+        *("no_conflict", "lost_rows_conflict", *AT_ONCE),
     ),
-    "without_asking_whether_rows_came_back": mutant(
+    "without_checking_for_restored_rows": mutant(
         "a vector that shrank is no deletion",
-        without_asking_whether_rows_came_back,
+        without_checking_for_restored_rows,
         *("no_conflict", "vectors_are_unions", *AT_ONCE),
     ),
     "without_the_rows_of_the_vector_before": mutant(
@@ -126,7 +126,7 @@ ROW_MUTANTS: Final[dict[str, Mutant]] = {
     "without_the_table_at_the_head": mutant(
         "a patch is applied to the table as it is when it is committed",
         without_the_table_at_the_head,
-        *("patches_say_all", "values_apart"),
+        *("patches_are_complete", "values_apart"),
     ),
     "without_writing_the_vectors": mutant(
         "a vector is there before the entry that names it",

@@ -56,7 +56,7 @@ def without_reading_on_again() -> AbstractContextManager[object]:
     return mock.patch.object(CommitterLoop, "_pause_or_resume", press)
 
 
-def without_pressing_back() -> AbstractContextManager[object]:
+def without_backpressure() -> AbstractContextManager[object]:
     return mock.patch.object(CommitterLoop, "_pause_or_resume")
 
 
@@ -72,11 +72,11 @@ def with_listings_taken_for_the_log() -> AbstractContextManager[object]:
     return mock.patch.object(TableCommitter, "_read", load)
 
 
-def without_comparing_letters() -> AbstractContextManager[object]:
+def without_comparing_dead_letters() -> AbstractContextManager[object]:
     return mock.patch.object(post_rebase_checks, "path_spelling_problem", return_value=None)
 
 
-def without_asking_for_the_vector() -> AbstractContextManager[object]:
+def without_requiring_the_vector() -> AbstractContextManager[object]:
     return mock.patch.object(post_rebase_checks, "removed_file_problem", return_value=None)
 
 
@@ -110,24 +110,22 @@ STOP_MUTANTS: Final[dict[str, Mutant]] = {
         without_reading_on_again,
         "progress",
     ),
-    "without_pressing_back": mutant(
-        "no more is read than a committer may have in hand",
-        without_pressing_back,
-        "hands_not_full",
+    "without_backpressure": mutant(
+        "no more is read than a committer may have in hand", without_backpressure, "hands_not_full"
     ),
     "with_listings_taken_for_the_log": mutant(
         "a log ends where no next name is, not where a listing does",
         with_listings_taken_for_the_log,
         "logs_not_missed",
     ),
-    "without_comparing_letters": mutant(
+    "without_comparing_dead_letters": mutant(
         "I4: a file is removed as it is spelt, letter by letter",
-        without_comparing_letters,
+        without_comparing_dead_letters,
         *("consistent_read", "exactly_once", "linearizable"),
     ),
-    "without_asking_for_the_vector": mutant(
+    "without_requiring_the_vector": mutant(
         "I4: a file is removed with the vector that it has",
-        without_asking_for_the_vector,
+        without_requiring_the_vector,
         *("consistent_read", "exactly_once", "linearizable", "vectors_are_unions"),
     ),
     "without_cutting_outcomes": mutant(

@@ -63,15 +63,15 @@ def test_every_seed_keeps_every_invariant(seeds: range) -> None:
         world = World(seed)
         world.run()
         seen += world.stage.weather.struck
-        seen += told(world)
+        seen += counts(world)
     if len(seeds) >= PART:
         assert not [name for name in SOMETIMES if not seen[name]], "the world is too kind"
 
 
-def told(world: World) -> Counter[str]:
+def counts(world: World) -> Counter[str]:
     """Count outcomes by status and rule, and entries by kind."""
     seen: Counter[str] = Counter()
-    for one in world.history.told:
+    for one in world.history.outcomes:
         seen[one.body["status"]] += 1
         seen[f"repeat {one.body['status']}"] += one.body.get("repeat", False)
         seen[rule_of(one.body)] += 1

@@ -12,7 +12,7 @@ SEEDS = range(1_000, 1_012)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_records_are_held_back_and_set_aside_and_all_invariants_hold(seed: int) -> None:
+def test_with_small_limits_all_invariants_hold(seed: int) -> None:
     with (
         mock.patch.object(table_loading, "FETCHED_MAX", 0),
         mock.patch.object(table_cache, "FETCHED_MAX", 0),

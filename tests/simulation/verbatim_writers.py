@@ -91,7 +91,7 @@ def _refused(stage: Stage) -> Iterator[tuple[Table, Proposal]]:
     last = {one.txn_id: (table, one) for table, one in stage.past if one.kind == "verbatim"}
     taken = {
         result.body["proposal_id"]
-        for result in stage.history.told
+        for result in stage.history.outcomes
         if (result.body.get("rejection") or {}).get("rule") == "version_taken"
     }
     for table, one in last.values():

@@ -25,7 +25,7 @@ from tests.simulation import (
 from tests.simulation.faulty_dependencies import POLLED_MAX
 from tests.simulation.history import History
 from tests.simulation.invariants import ALWAYS, AT_REST, all_answered, one_home
-from tests.simulation.patch_invariants import patches_say_all
+from tests.simulation.patch_invariants import patches_are_complete
 from tests.simulation.row_invariants import ROW_INVARIANTS, Steps
 from tests.simulation.run_state import Event, Odd, Stage
 from tidegate_committer.decision import published_record_limits
@@ -139,9 +139,9 @@ def hands_not_full(stage: Stage) -> str | None:
     """No worker holds more undecided records of a topic than its limit and one poll allow."""
     for process in stage.processes:
         for at, worker in process.loop.workers.items() if process.loop else ():
-            requests = worker.requests.unsettled
+            requests = worker.requests.pending
             for topic, count in (
-                (at.topic, worker.unsettled - requests),
+                (at.topic, worker.pending - requests),
                 (worker.requests.at.topic, requests),
             ):
                 if count > read_ahead.RECORDS_MAX + POLLED_MAX:
@@ -258,7 +258,7 @@ class World:
             for step in self.row_steps.look(self.history):
                 for rule in ROW_INVARIANTS:
                     self._hold(rule, step)
-            for invariant in (*ALWAYS, patches_say_all):
+            for invariant in (*ALWAYS, patches_are_complete):
                 self._hold(invariant, self.history)
             self._hold(signed_off, self.stage)
             self._hold(hands_not_full, self.stage)

@@ -47,7 +47,7 @@ def support_v2_checkpoints(table: WrittenTable) -> None:
     table.commit("UPGRADE PROTOCOL", {"protocol": protocol})
 
 
-def ask_for_v2_checkpoints(table: WrittenTable) -> None:
+def enable_v2_checkpoints(table: WrittenTable) -> None:
     """Write a protocol that lists V2 checkpoints, and the property that asks for them."""
     support_v2_checkpoints(table)
     table.set_metadata(**{"delta.checkpointPolicy": "v2"})

@@ -46,6 +46,6 @@ def gate(
 
 
 @pytest.fixture
-def no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_audit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have no older heads read again: for tests that count what decisions read."""
     monkeypatch.setattr(log_audit, "LOOK_S", math.inf)

@@ -117,8 +117,8 @@ def list_streams(settings: CdcSettings) -> Result:
     bus = KafkaBus(settings.kafka, CLIENT_ID)
     tables = read_registry(bus, topics).values()
     positions = read_positions(settings.kafka)
-    aside = read_follower_state(bus, topics).values()
-    streams = list(statuses(tables, positions, aside, read_leases(bus, topics)))
+    quarantined = read_follower_state(bus, topics).values()
+    streams = list(statuses(tables, positions, quarantined, read_leases(bus, topics)))
     width = max((len(stream.table) for stream in streams), default=0)
     return Result(
         [as_data(stream, topics.changes(stream.table)) for stream in streams],

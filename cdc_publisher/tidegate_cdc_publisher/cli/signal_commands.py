@@ -101,9 +101,9 @@ def show_position(settings: CdcSettings, table: TableArgument) -> Result:
     stream = _Stream(settings, table)
     topics, record = settings.kafka.topics, stream.record
     positions = read_positions(settings.kafka)
-    aside = read_follower_state(stream.bus, topics).values()
+    quarantined = read_follower_state(stream.bus, topics).values()
     leases = read_leases(stream.bus, topics).get(record.table, ())
-    status = next(statuses([record], positions, aside), None)
+    status = next(statuses([record], positions, quarantined), None)
     signals = SignalReader(stream.bus, topics.cdc_signals)
     signals.read()
     position = position_of(positions, record.table)

@@ -148,7 +148,7 @@ def needs_file_check(state: TableState, candidate: Candidate) -> bool:
         return False
     if not (proposal.verify_files or _verifies_files(state, candidate)):
         return False
-    return candidate.id not in state.settled
+    return candidate.id not in state.decisions
 
 
 def new_files(state: TableState, candidate: Candidate) -> list[NewFile]:

@@ -56,7 +56,7 @@ def wanted(
     growths: dict[Growth, Revision] = {}
     versions: set[int] = set()
     for candidate in batch:
-        if candidate.flaw is None and candidate.id not in state.settled:
+        if candidate.flaw is None and candidate.id not in state.decisions:
             unread = new_vectors(candidate, state.files)
             vectors |= unread if size_of(unread) <= vector_bytes_max else {}
         if candidate.is_plain_append or not _is_open(state, candidate):
@@ -106,7 +106,7 @@ def _is_open(state: TableState, candidate: Candidate) -> bool:
     """Return whether a candidate will be checked against the versions after its read version."""
     return (
         candidate.flaw is None
-        and candidate.id not in state.settled
+        and candidate.id not in state.decisions
         and state.remembers(candidate.read_version)
     )
 

@@ -137,9 +137,9 @@ def answered_before(view: DecisionInput, command: Consider) -> Verdict | None:
 
 def _known(view: DecisionInput, command: Consider) -> DecidedProposal | None:
     target = target_of(command.candidate)
-    in_group = view.group.settled.get(target)
+    in_group = view.group.decisions.get(target)
     if in_group is None:
-        return view.state.settled.get(target)
+        return view.state.decisions.get(target)
     digest, result = in_group
     if isinstance(result, Rejection):
         return DecidedProposal(view.group.version, 0, digest, result)

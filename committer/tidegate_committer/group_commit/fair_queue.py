@@ -23,19 +23,19 @@ class QueuedCandidate:
 
 @dataclass
 class FairQueue:
-    """The waiting candidates, oldest first. `last` are the producers of those decided last; `aside`
-    are the candidates that are out of the queue while something is read for them.
+    """The waiting candidates, oldest first. `last` are the producers of those decided last;
+    `deferred` are the candidates that are out of the queue while something is read for them.
     """
 
     waiting: deque[QueuedCandidate] = field(default_factory=deque)
     last: frozenset[str] = frozenset()
-    aside: list[QueuedCandidate] = field(default_factory=list)
+    deferred: list[QueuedCandidate] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.waiting)
 
     def __bool__(self) -> bool:
-        return bool(self.waiting or self.aside)
+        return bool(self.waiting or self.deferred)
 
     def __getitem__(self, place: int) -> QueuedCandidate:
         return self.waiting[place]
@@ -89,45 +89,47 @@ class FairQueue:
         self.waiting = deque(
             queued for queued in self.waiting if queued.candidate.offset not in offsets
         )
-        self.aside = [queued for queued in self.aside if queued.candidate.offset not in offsets]
+        self.deferred = [
+            queued for queued in self.deferred if queued.candidate.offset not in offsets
+        ]
 
     def everybody(self) -> list[QueuedCandidate]:
         """Remove all candidates, those set aside too, and return them."""
-        all_of_them, self.waiting, self.aside = [*self.aside, *self.waiting], deque(), []
+        all_of_them, self.waiting, self.deferred = [*self.deferred, *self.waiting], deque(), []
         return all_of_them
 
-    def set_aside(self, start: int, count: int, needs: Callable[[Candidate], bool]) -> None:
+    def defer(self, start: int, count: int, needs: Callable[[Candidate], bool]) -> None:
         """Set aside the candidates that need something, among `count` from place `start` on.
 
         Law: a candidate that may depend on one set aside is set aside behind it (`_series`)
         """
         behind = islice(self.waiting, start, start + count)
-        if not self.aside and not any(needs(queued.candidate) for queued in behind):
+        if not self.deferred and not any(needs(queued.candidate) for queued in behind):
             return
-        series = {_series(queued.candidate) for queued in self.aside} - {None}
+        series = {_series(queued.candidate) for queued in self.deferred} - {None}
         place, end = start, min(start + count, len(self.waiting))
         while place < end:
             queued = self.waiting[place]
             candidate_series = _series(queued.candidate)
             if candidate_series in series or needs(queued.candidate):
                 del self.waiting[place]
-                self.aside.append(queued)
+                self.deferred.append(queued)
                 series |= {candidate_series} - {None}
                 end -= 1
             else:
                 place += 1
 
-    def remove_aside(self, is_removed: Callable[[Candidate], bool]) -> list[Candidate]:
+    def remove_deferred(self, is_removed: Callable[[Candidate], bool]) -> list[Candidate]:
         """Remove some of the candidates that are set aside, and return them."""
-        removed = [queued.candidate for queued in self.aside if is_removed(queued.candidate)]
-        self.aside = [queued for queued in self.aside if queued.candidate not in removed]
+        removed = [queued.candidate for queued in self.deferred if is_removed(queued.candidate)]
+        self.deferred = [queued for queued in self.deferred if queued.candidate not in removed]
         return removed
 
     def bring_back(self, start: int) -> None:
         """Move the candidates that are set aside back into the queue, from place `start` on."""
-        for place, queued in enumerate(self.aside, start):
+        for place, queued in enumerate(self.deferred, start):
             self.waiting.insert(place, queued)
-        self.aside = []
+        self.deferred = []
 
     def share_out(self, start: int, count: int) -> None:
         """Move a fair choice of `count` candidates to place `start`: producers in turn, oldest

@@ -32,7 +32,7 @@ NO_DELETES: Final[Mapping[str, Bitmap]] = {}
 class Group:
     """The proposals that will share one entry, while it is being decided. Mutable.
 
-    `members` are accepted, `refused` are refusals to be written. `settled` is what the entry will
+    `members` are accepted, `refused` are refusals to be written. `decisions` is what the entry will
     say about each proposal id: the digest of its bytes, with its place or its rejection. `touched`
     are the paths that members add, remove or name as change files, `removed` those that lose rows
     or are removed; `adds` are the new files, `write_summary` what all members write. `merges` joins
@@ -48,7 +48,7 @@ class Group:
         self._winners: list[Entry] = []
         self._deletes: list[Mapping[str, Bitmap]] = []
         self.refused: list[tuple[Candidate, UUID, Rejection]] = []
-        self.settled: dict[UUID, tuple[str | None, int | Rejection]] = {}
+        self.decisions: dict[UUID, tuple[str | None, int | Rejection]] = {}
         self.touched: set[str] = set()
         self.removed: set[str] = set()
         self.adds: list[Add] = []
@@ -82,7 +82,7 @@ class Group:
             self.actions += 2 * (len(self.merges.tallies) - before)
         self.deleted.append(count)
         self._deletes.append(deletes)
-        self.settled[candidate.id] = (candidate.sha256, place)
+        self.decisions[candidate.id] = (candidate.sha256, place)
         if candidate.numbers is not None:
             self.marks.update(candidate.numbers.marks)
             self.leases.update(candidate.numbers.leases)
@@ -167,7 +167,7 @@ class Group:
         """Add a refusal of the proposal `target`: the candidate's own, or the one it cancels."""
         self.refused.append((candidate, target, rejection))
         digest = candidate.sha256 if target == candidate.id else None
-        self.settled[target] = (digest, rejection)
+        self.decisions[target] = (digest, rejection)
         self.size += len(rejection.reason) + 256
 
     @property

@@ -79,7 +79,7 @@ def stranded(workers: Iterable[PartitionWorker], now_s: float) -> int:
     count = 0
     for worker in workers:
         for table_committer in worker.busy:
-            count += len(table_committer.queue.aside)
+            count += len(table_committer.queue.deferred)
             if table_committer.rests_until_s > now_s or table_committer.cache.waits_for:
                 table = table_committer.record.table
                 count += len(table_committer.queue) + len(table_committer.requests)
@@ -135,12 +135,12 @@ def observe(workers: Iterable[PartitionWorker], paused: int, now_s: float) -> No
     _show_waits(table_committers, now_s)
     TOPIC_PARTITIONS.set(len(workers))
     TOPIC_PARTITIONS_PAUSED.set(paused)
-    IN_FLIGHT.set(sum(worker.unsettled for worker in workers))
+    IN_FLIGHT.set(sum(worker.pending for worker in workers))
     # The first proposal of a queue need not be the oldest: queues are fair between producers.
     since_s = (
         queued.since_s
         for table_committer in table_committers
-        for queued in (*table_committer.queue.waiting, *table_committer.queue.aside)
+        for queued in (*table_committer.queue.waiting, *table_committer.queue.deferred)
     )
     QUEUE_AGE.set(now_s - min(since_s, default=now_s))
 

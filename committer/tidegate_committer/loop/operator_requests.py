@@ -324,7 +324,7 @@ class RequestIntake:
         return read if isinstance(read, DeadLetter) else replace(read, is_admin=True)
 
     @property
-    def unsettled(self) -> int:
+    def pending(self) -> int:
         """How many requests have no outcome yet."""
         return len(self.publisher.requests)
 

@@ -56,7 +56,7 @@ from tidegate_runtime.observability.metrics import (
     PROPOSAL_LATENCY,
     not_committed,
     of_table,
-    settled,
+    outcome_counter,
 )
 from tidegate_runtime.observability.tracing import is_exporting, start_span
 
@@ -176,7 +176,7 @@ class OutcomePublisher:
             self.replies.send(reply.topic, key, value, record_headers)
         rejection, label = outcome.rejection, self._label(name, outcome.table)
         if not outcome.repeat:
-            settled(label, outcome.status).inc()
+            outcome_counter(label, outcome.status).inc()
         fields: dict[str, Any] = {"version": outcome.version, "offset": outcome.offset}
         if outcome.repeat:
             fields["repeat"] = True

@@ -341,12 +341,12 @@ class PartitionWorker:
         return self.position if first is None else Offset(first)
 
     @property
-    def unsettled(self) -> int:
+    def pending(self) -> int:
         """How many records have no outcome yet."""
-        return len(self.read_ahead) + len(self.suspects.held) + self.requests.unsettled
+        return len(self.read_ahead) + len(self.suspects.held) + self.requests.pending
 
     @property
-    def unsettled_bytes(self) -> int:
+    def pending_bytes(self) -> int:
         """Their size in bytes."""
         held = sum(map(size_of, self.suspects.held))
         return self.read_ahead.size_bytes + held

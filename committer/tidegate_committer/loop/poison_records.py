@@ -134,26 +134,26 @@ def inherited(note: SuspectNote, process: str, unanswered: range) -> SuspectNote
         return inherited_note if is_unfinished else inherited_note.is_cleared()
     if not unanswered:
         return SuspectNote(process, guilty=note.guilty, topic=note.topic)
-    heir = replace(note.taken_by(process), until=unanswered.stop)
+    successor = replace(note.taken_by(process), until=unanswered.stop)
     if not is_unfinished:
-        return replace(heir, deaths=1, alone=False, against="")
+        return replace(successor, deaths=1, alone=False, against="")
     if note.alone:
-        return _after_death_over(heir, note.suspect) if note.suspect else heir
+        return _after_death_over(successor, note.suspect) if note.suspect else successor
     # No record is at fault for a death at the start or while a table is loaded.
     deaths = note.deaths + 1 if note.judging else note.deaths
-    return replace(heir, deaths=deaths, alone=deaths >= ALONE_FROM)
+    return replace(successor, deaths=deaths, alone=deaths >= ALONE_FROM)
 
 
-def _after_death_over(heir: SuspectNote, suspect: str) -> SuspectNote:
+def _after_death_over(successor: SuspectNote, suspect: str) -> SuspectNote:
     """Return the note after a death over `suspect`, a record that was handled alone."""
-    is_same = heir.against in ("", suspect)
-    deaths = heir.deaths + 1 if is_same else 1
+    is_same = successor.against in ("", suspect)
+    deaths = successor.deaths + 1 if is_same else 1
     if deaths < DEATHS_MAX:
-        return replace(heir, deaths=deaths, against=suspect)
+        return replace(successor, deaths=deaths, against=suspect)
     # This record is refused from here on, so further deaths have another cause.
-    guilty = {**_without(heir.guilty, suspect), suspect: suspect in heir.guilty}
+    guilty = {**_without(successor.guilty, suspect), suspect: suspect in successor.guilty}
     kept = dict(islice(guilty.items(), max(0, len(guilty) - GUILTY_MAX), None))
-    return replace(heir, deaths=0, against="", guilty=kept)
+    return replace(successor, deaths=0, against="", guilty=kept)
 
 
 def digest_of(record: Record) -> str:

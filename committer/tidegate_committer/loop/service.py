@@ -142,7 +142,7 @@ class CommitterLoop:
             self._pause_or_resume()
         if self.gauges.set_if_due(self.workers.values(), len(self.paused), self.dependencies.clock):
             self._observe_transactions()
-        is_idle = is_quiet and not self.unsettled
+        is_idle = is_quiet and not self.pending
         self.dependencies.tidy(is_idle or (is_quiet and in_flight), is_idle)
         return self.is_busy
 
@@ -157,14 +157,14 @@ class CommitterLoop:
         return False, "joining: the group has not let it in"
 
     @property
-    def unsettled(self) -> int:
+    def pending(self) -> int:
         """How many records were read and have no outcome yet."""
-        return sum(worker.unsettled for worker in self.workers.values())
+        return sum(worker.pending for worker in self.workers.values())
 
     @property
     def movable(self) -> int:
         """How many of these the loop could decide: all but those that wait for a store."""
-        return self.unsettled - stranded(self.workers.values(), self.dependencies.clock.boot_s())
+        return self.pending - stranded(self.workers.values(), self.dependencies.clock.boot_s())
 
     def finish(self) -> None:
         """Stop cleanly: wait for PUTs in flight, flush, commit offsets. Raises: as `step`."""
@@ -271,7 +271,11 @@ class CommitterLoop:
         if note.deaths or note.alone:
             fields = {"deaths": note.deaths, "until": note.until, "alone": note.alone}
             log_event(
-                _log, "heir", level=logging.WARNING, partition=topic_partition.partition, **fields
+                _log,
+                "owner_died",
+                level=logging.WARNING,
+                partition=topic_partition.partition,
+                **fields,
             )
         self.consumer.note_on_revoke(topic_partition, note_text(note.clean()))
         return self._record({topic_partition: self.workers[topic_partition].suspects.recorded})
@@ -431,9 +435,9 @@ class CommitterLoop:
         Requests count by themselves: operators can halt or drop a table whose writers press on.
         """
         for topic_partition, worker in self.workers.items():
-            by_count = worker.unsettled / read_ahead.RECORDS_MAX
-            by_size = worker.unsettled_bytes / read_ahead.BYTES_MAX
-            requests = worker.requests.unsettled / read_ahead.RECORDS_MAX
+            by_count = worker.pending / read_ahead.RECORDS_MAX
+            by_size = worker.pending_bytes / read_ahead.BYTES_MAX
+            requests = worker.requests.pending / read_ahead.RECORDS_MAX
             for at, fullness in (
                 (topic_partition, max(by_count, by_size)),
                 (worker.requests.at, requests),
@@ -451,11 +455,11 @@ def serve(loop: CommitterLoop, running: Running) -> None:
     running.health.expect("loop", loop.dependencies.settings.put_deadline_s + STEP_SPARE_S)
     try:
         while not running.stopping.is_set():
-            before = loop.unsettled
+            before = loop.pending
             loop.step()
             running.health.progress("loop")
             running.health.work("proposals", loop.movable)
-            if loop.unsettled != before:
+            if loop.pending != before:
                 running.health.progress("proposals")
             running.health.ready(*loop.readiness)
         loop.finish()

@@ -185,14 +185,14 @@ class TableCache:
         state, queue = self.state, self.queue
         if state is None or self.fetch is not None:
             return []
-        queue.set_aside(decided, self.dependencies.policy.group_members_max, self._needs_history)
-        if queue.aside and (too_far := queue.remove_aside(self._is_too_far)):
+        queue.defer(decided, self.dependencies.policy.group_members_max, self._needs_history)
+        if queue.deferred and (too_far := queue.remove_deferred(self._is_too_far)):
             return too_far
-        if not queue.aside:
+        if not queue.deferred:
             return []
         history = self.history = self.history or VersionHistory(self.store)
         versions = missing(
-            state, min(candidate.candidate.read_version for candidate in queue.aside)
+            state, min(candidate.candidate.read_version for candidate in queue.deferred)
         )
         if self.reading_history.answer is None and history.holds(versions):
             queue.bring_back(decided)

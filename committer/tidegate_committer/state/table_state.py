@@ -48,7 +48,7 @@ class TableState:
     """A table at `version`; -1 is a table that does not exist yet.
 
     The window: `entries` are the versions from `window_start` on, at least the last `window` of
-    them. `settled` are the proposal ids decided in them, `leases` the identity values granted in
+    them. `decisions` are the proposal ids decided in them, `leases` the identity values granted in
     them. `table_definitions` are metadata and protocol, ascending, each with the version from which
     it holds. They begin at the version before the window. A version that concerns all proposals
     begins a new one, even if it changes neither. `oldest` is the first version that the log still
@@ -75,7 +75,7 @@ class TableState:
     apps: PersistentMap[str, Txn] = field(default_factory=PersistentMap)
     domains: PersistentMap[str, DomainMetadata] = field(default_factory=PersistentMap)
     entries: PersistentMap[int, Entry] = field(default_factory=PersistentMap)
-    settled: PersistentMap[UUID, DecidedProposal] = field(default_factory=PersistentMap)
+    decisions: PersistentMap[UUID, DecidedProposal] = field(default_factory=PersistentMap)
     window_start: int = 0
     oldest: int = 0
     rules: int | None = None
@@ -174,7 +174,7 @@ def advance(state: TableState, entry: Entry, written_ms: int | None = None) -> T
         apps=state.apps.changed({txn.app_id: txn for txn in entry.txns}),
         domains=state.domains.changed(_domains(entry, table_definitions[-1][1])),
         entries=state.entries.changed({entry.version: entry}, drop=old_versions),
-        settled=state.settled.changed(settled_by(entry, state.settled), drop=forgotten),
+        decisions=state.decisions.changed(decisions_of(entry, state.decisions), drop=forgotten),
         window_start=start,
         rules=entry.provenance.rules if entry.provenance else state.rules,
         timestamp=max(state.timestamp, entry.timestamp or 0, written_ms or 0),
@@ -197,7 +197,7 @@ def narrowed(state: TableState) -> TableState:
         state,
         table_definitions=_from(state.table_definitions, start),
         entries=state.entries.changed({}, drop=old_versions),
-        settled=state.settled.changed({}, drop=forgotten),
+        decisions=state.decisions.changed({}, drop=forgotten),
         window_start=start,
         mark_before=_mark_before(state, old_versions),
         leases=state.leases.changed(
@@ -230,7 +230,7 @@ def with_full_adds(state: TableState, commits: Iterable[Commit]) -> TableState:
     return replace(state, entries=state.entries.changed(read)) if read else state
 
 
-def settled_by(
+def decisions_of(
     entry: Entry, known: PersistentMap[UUID, DecidedProposal] | None = None
 ) -> dict[UUID, DecidedProposal]:
     """Return an entry's decisions on proposal ids that were not decided before."""

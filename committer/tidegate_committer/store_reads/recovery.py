@@ -31,10 +31,10 @@ from tidegate_committer.state.table_state import (
     TableDefinitions,
     TableState,
     bounded,
+    decisions_of,
     ever_written_by_us,
     in_commit_timestamp,
     leased_by,
-    settled_by,
     with_full_adds,
 )
 from tidegate_committer.store_executor import store_of
@@ -174,13 +174,13 @@ def reach_back(
         return replace(state, oldest=state.window_start, timestamp=timestamp)
     decided: dict[UUID, DecidedProposal] = {}
     for entry in earlier:
-        decided |= settled_by(entry, state.settled)
+        decided |= decisions_of(entry, state.decisions)
     own_rules = [entry.provenance.rules for entry in earlier if entry.provenance]
     extended = replace(
         state,
         table_definitions=table_definitions,
         entries=state.entries.changed({entry.version: entry for entry in earlier}),
-        settled=state.settled.changed(decided),
+        decisions=state.decisions.changed(decided),
         window_start=start,
         oldest=state.oldest if len(earlier) == len(versions) else start,
         rules=own_rules[-1] if state.rules is None and own_rules else state.rules,

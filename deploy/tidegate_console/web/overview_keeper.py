@@ -84,13 +84,15 @@ def _without_times(overview: Overview | None) -> Hashable:
         (name, len(group.active), len(group.standby), group.owned, group.waiting)
         for name, group in overview.services.items()
     )
-    aside = tuple(
-        (record.table, record.service) for records in overview.aside.values() for record in records
+    quarantined = tuple(
+        (record.table, record.service)
+        for records in overview.quarantined.values()
+        for record in records
     )
     return (
         tables,
         services,
-        aside,
+        quarantined,
         tuple(overview.streams),
         overview.letters.count,
         tuple(overview.unread.items()),

@@ -20,7 +20,7 @@ class TableRow:
     """A table with what the services say of it. `mark` is how urgent it is."""
 
     record: TableRecord
-    aside: Sequence[FollowerRecord]
+    quarantined: Sequence[FollowerRecord]
     stream: StreamStatus | None
     mark: Mark
     state: str
@@ -41,7 +41,7 @@ def table_rows(overview: Overview) -> list[TableRow]:
     """Return all tables, those that need somebody first, then by name."""
     streams = {stream.table: stream for stream in overview.streams}
     rows = [
-        _row(record, overview.aside.get(table, ()), streams.get(record.name))
+        _row(record, overview.quarantined.get(table, ()), streams.get(record.name))
         for table, record in overview.tables.items()
     ]
     urgency = {"bad": 0, "warn": 1, "good": 2, "idle": 3}
@@ -73,18 +73,18 @@ def table_page(rows: Iterable[TableRow], text: str, state: str, number: int) -> 
 
 
 def _row(
-    record: TableRecord, aside: Sequence[FollowerRecord], stream: StreamStatus | None
+    record: TableRecord, quarantined: Sequence[FollowerRecord], stream: StreamStatus | None
 ) -> TableRow:
     if record.status == "halted" and record.halted_by_hand is None:
-        return TableRow(record, aside, stream, "bad", "halted")
+        return TableRow(record, quarantined, stream, "bad", "halted")
     if record.status == "halted":
-        return TableRow(record, aside, stream, "warn", "halted by hand")
-    if aside:
-        return TableRow(record, aside, stream, "bad", "set aside")
+        return TableRow(record, quarantined, stream, "warn", "halted by hand")
+    if quarantined:
+        return TableRow(record, quarantined, stream, "bad", "set aside")
     if stream is not None and stream.state == "stopped":
-        return TableRow(record, aside, stream, "bad", "stream stopped")
+        return TableRow(record, quarantined, stream, "bad", "stream stopped")
     idle = record.status in ("staged", "dropped")
-    return TableRow(record, aside, stream, "idle" if idle else "good", record.status)
+    return TableRow(record, quarantined, stream, "idle" if idle else "good", record.status)
 
 
 def size(size_bytes: int) -> str:

@@ -73,7 +73,7 @@ def show_explanation(explanation: Explanation) -> None:
             "version": explanation.version,
             "rule": rule,
             "means": explanation.meaning,
-            "told": explanation.reason,
+            "reason": explanation.reason,
             "field": explanation.field,
             "winner": _winner(explanation.winner),
         }

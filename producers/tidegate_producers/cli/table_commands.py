@@ -85,20 +85,22 @@ def list_tables(settings: ServiceSettings) -> Result:
     """
     with client_of(settings) as client:
         records = sorted(client.tables().values(), key=lambda record: record.name)
-    aside = _set_aside(settings)
-    streams = _streams(settings, records, aside)
+    quarantined = _quarantined(settings)
+    streams = _streams(settings, records, quarantined)
     data = [
         {
             **record.model_dump(mode="json"),
             "changes": _stream_data(settings, streams.get(record.name)),
-            "followers": [follower.model_dump(mode="json") for follower in aside[record.table]],
+            "followers": [
+                follower.model_dump(mode="json") for follower in quarantined[record.table]
+            ],
         }
         for record in records
     ]
     rows = [
         (
             *(getattr(record, name) for name in _LISTED.values()),
-            _followers(aside[record.table]),
+            _followers(quarantined[record.table]),
             _stream(streams.get(record.name)),
         )
         for record in records
@@ -205,7 +207,7 @@ def _facts(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _set_aside(settings: ServiceSettings) -> Mapping[UUID, list[FollowerRecord]]:
+def _quarantined(settings: ServiceSettings) -> Mapping[UUID, list[FollowerRecord]]:
     """Return the follower records of tables that are set aside.
 
     If the topic is missing or may not be read, return none and print a line about it.
@@ -225,7 +227,7 @@ def _set_aside(settings: ServiceSettings) -> Mapping[UUID, list[FollowerRecord]]
 def _streams(
     settings: ServiceSettings,
     records: Sequence[TableRecord],
-    aside: Mapping[UUID, Sequence[FollowerRecord]],
+    quarantined: Mapping[UUID, Sequence[FollowerRecord]],
 ) -> Mapping[str, StreamStatus]:
     """Return how far each table's change stream is, by name; nothing if it may not be read."""
     topics = settings.kafka.topics
@@ -236,7 +238,7 @@ def _streams(
         typer.echo(f"how far the change streams are is not known: {error}", err=True)
         return {}
     positions = positions_of({key: record.value for key, record in newest.items()})
-    followers = [follower for of_table in aside.values() for follower in of_table]
+    followers = [follower for of_table in quarantined.values() for follower in of_table]
     return {status.table: status for status in statuses(records, positions, followers)}
 
 
@@ -258,11 +260,11 @@ def _stream(status: StreamStatus | None) -> str:
     return status.state if status.lag == 0 else f"{status.state}, lag {status.lag}"
 
 
-def _followers(aside: Sequence[FollowerRecord]) -> str:
+def _followers(quarantined: Sequence[FollowerRecord]) -> str:
     return "; ".join(
         f"{record.service} since {instant(record.since_ms)}, {record.attempts} attempts, next "
         f"{instant(record.next_try_ms) or 'at its next look'}: {record.reason}"
-        for record in aside
+        for record in quarantined
     )
 
 

@@ -54,12 +54,12 @@ def statuses(
     leases: Mapping[UUID, Sequence[LeaseRecord]] | None = None,
 ) -> Iterator[StreamStatus]:
     """Yield the status of each served table's stream, by name."""
-    aside = {
+    quarantined = {
         follower.table: follower.reason for follower in followers if follower.service == SERVICE
     }
     for table in sorted(tables, key=lambda record: record.name):
         if table.status in FOLLOWED:
-            status = _status(table, positions.get(table.table), aside.get(table.table))
+            status = _status(table, positions.get(table.table), quarantined.get(table.table))
             own_leases = (leases or {}).get(table.table, ())
             ends = [lease.until_ms for lease in own_leases if lease.holder == SERVICE]
             yield replace(status, leased_until_ms=ends[0] if ends else None)

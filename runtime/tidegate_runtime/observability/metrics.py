@@ -200,7 +200,7 @@ POLLS: Final = Counter("tidegate_polls_total", "Periodic polls of the registry a
 
 
 @cache
-def settled(table: str, outcome: str) -> Counter:
+def outcome_counter(table: str, outcome: str) -> Counter:
     """Return the counter of a table's proposals with this outcome (cached)."""
     return PROPOSALS.labels(table, outcome)
 
@@ -273,5 +273,5 @@ def forget(tables: Collection[str]) -> None:
         }
         for label_values in of_them:
             family.remove(*label_values)
-    for looked_up in (settled, not_committed, of_table):
+    for looked_up in (outcome_counter, not_committed, of_table):
         looked_up.cache_clear()

@@ -23,7 +23,7 @@ def table(tmp_path: Path) -> WrittenTable:
     return made
 
 
-def told(table: WrittenTable, rules: ColumnRules, **form: Any) -> Topic:
+def published(table: WrittenTable, rules: ColumnRules, **form: Any) -> Topic:
     topic = Topic()
     stream(table, topic, form=RecordForm(columns=rules, **form)).catch_up(table.version)
     table.rewrite(lambda old: [{**row, "name": f"new {row['id']}"} for row in old])
@@ -33,7 +33,7 @@ def told(table: WrittenTable, rules: ColumnRules, **form: Any) -> Topic:
 
 @pytest.mark.parametrize("rules", [ColumnRules(exclude=("NAME",)), ColumnRules(("id", "price"))])
 def test_a_column_that_is_left_out_is_in_no_image(table: WrittenTable, rules: ColumnRules) -> None:
-    topic = told(table, rules)
+    topic = published(table, rules)
     assert [one["op"] for one in topic.told] == ["r", "r", "u", "u"]
     images = [item[side] for item in topic.told for side in ("before", "after") if item[side]]
     assert len(images) == 6
@@ -45,14 +45,14 @@ def test_a_column_that_is_left_out_is_in_no_image(table: WrittenTable, rules: Co
 
 def test_texts_are_masked_and_hashed_and_nulls_stay(table: WrittenTable) -> None:
     table.append([{"id": 3, "name": None, "price": None}])
-    masked = [item["after"]["name"] for item in told(table, ColumnRules(mask=("name",))).told]
+    masked = [item["after"]["name"] for item in published(table, ColumnRules(mask=("name",))).told]
     assert masked == [MASK, MASK, None, MASK, MASK, MASK]
-    hashed = told(table, ColumnRules(hash=("name",), salt="salt")).told[0]["after"]["name"]
+    hashed = published(table, ColumnRules(hash=("name",), salt="salt")).told[0]["after"]["name"]
     assert hashed == sha256(b"saltnew 1").hexdigest()
 
 
 def test_an_inline_schema_has_the_columns_of_the_values(table: WrittenTable) -> None:
-    topic = told(table, ColumnRules(exclude=("name",)), value_format="json_schema")
+    topic = published(table, ColumnRules(exclude=("name",)), value_format="json_schema")
     schema = json.loads(topic.records[0].value or b"")["schema"]
     after = next(field for field in schema["fields"] if field["field"] == "after")
     assert [field["field"] for field in after["fields"]] == ["id", "price"]

@@ -1,6 +1,5 @@
 """An unforeseen exception puts one table into quarantine; the other tables are still published."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,9 @@ from uuid import UUID
 
 import pytest
 
+from tests.builders import StillClock
 from tests.fakes.memory_store import MemoryBus
+from tests.support.contained_tables import Odd, bad_and_good, failing
 from tests.unit.cdc_publisher.memory_change_topic import Topic
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
 from tidegate_cdc_publisher import service, stream_layouts, table_stream
@@ -17,7 +18,6 @@ from tidegate_cdc_publisher.service import CdcPublisher
 from tidegate_cdc_publisher.settings import CdcSettings
 from tidegate_cdc_publisher.transactional_producer import PositionReader
 from tidegate_messages.published_records import FollowerRecord
-from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.containment import PAUSE_MIN_S
 from tidegate_runtime.followers.quarantine import publish_follower_state, read_follower_state
 from tidegate_runtime.service.health import Health
@@ -26,10 +26,6 @@ from tidegate_runtime.service.runner import Running
 pytestmark = pytest.mark.usefixtures("contained")
 
 TOPICS = CdcSettings().kafka.topics
-
-
-class Odd(Exception):
-    """An exception class that no handler names."""
 
 
 class Writer(Topic):
@@ -48,22 +44,11 @@ class Writer(Topic):
 
 
 @dataclass
-class Clock(SystemClock):
-    """A clock that tests advance."""
-
-    boot: float = 1_000.0
-
-    def boot_s(self) -> float:
-        """Return the time since boot."""
-        return self.boot
-
-
-@dataclass
 class Scene:
     """A publisher with two tables; `bad` fails when a test says so."""
 
     bus: MemoryBus
-    clock: Clock
+    clock: StillClock
     bad: WrittenTable
     good: WrittenTable
     topics: dict[UUID, Writer]
@@ -72,7 +57,7 @@ class Scene:
     def state(self) -> list[FollowerRecord]:
         return list(read_follower_state(self.bus, TOPICS).values())
 
-    def told(self, table: WrittenTable) -> list[int]:
+    def ids_of(self, table: WrittenTable) -> list[int]:
         return [item["after"]["id"] for item in self.topics[table.id].told]
 
     def poll(self) -> None:
@@ -83,13 +68,9 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    bus, clock, result = MemoryBus(TOPICS.declared()), Clock(), dict[UUID, Writer]()
-    bad, good = [
-        WrittenTable(tmp_path / name, id=UUID(int=at)).create()
-        for at, name in enumerate(("bad", "good"), 1)
-    ]
+    bus, clock, result = MemoryBus(TOPICS.declared()), StillClock(1_000.0), dict[UUID, Writer]()
+    bad, good = bad_and_good(tmp_path, bus, TOPICS)
     for table in (bad, good):
-        table.register(bus.producer(), TOPICS)
         table.append(rows(1))
 
     def positions(*_: object) -> dict[UUID, Any]:
@@ -106,18 +87,6 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     return Scene(bus, clock, bad, good, result, follower)
 
 
-def failing(module: Any, name: str) -> Callable[..., Any]:
-    """Return a module's function, patched to fail for tables in the folder `bad`."""
-    real = getattr(module, name)
-
-    def function(*arguments: Any, **named: Any) -> Any:
-        if any("/bad" in str(getattr(argument, "root", argument)) for argument in arguments):
-            raise Odd("of an odd kind")
-        return real(*arguments, **named)
-
-    return function
-
-
 STAGES: list[tuple[Any, str]] = [
     (service, "open_store"),
     (service, "head_version"),
@@ -128,13 +97,13 @@ STAGES: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage[1])
-def test_what_nobody_foresaw_sets_one_table_aside_and_is_tried_again(
+def test_an_unforeseen_error_quarantines_one_table_and_is_retried(
     scene: Scene, stage: tuple[Any, str]
 ) -> None:
     module, name = stage
     with mock.patch.object(module, name, failing(module, name)):
         scene.poll()
-        assert scene.told(scene.good) == [1]
+        assert scene.ids_of(scene.good) == [1]
         [result] = scene.state()
         assert (result.service, result.name, result.error_class) == ("cdc-publisher", "bad", "Odd")
         assert result.reason.startswith("Odd: of an odd kind")
@@ -146,7 +115,7 @@ def test_what_nobody_foresaw_sets_one_table_aside_and_is_tried_again(
     scene.clock.boot += PAUSE_MIN_S + 1
     scene.poll()
     assert scene.state() == []
-    assert scene.told(scene.bad) == [1]
+    assert scene.ids_of(scene.bad) == [1]
 
 
 def test_one_that_fails_while_it_is_published_goes_on_where_it_was(scene: Scene) -> None:
@@ -155,16 +124,16 @@ def test_one_that_fails_while_it_is_published_goes_on_where_it_was(scene: Scene)
     for table in (scene.bad, scene.good):
         table.append(rows(2))
         scene.follower.notice(table.notification())
-    assert scene.told(scene.good) == [1, 2]
+    assert scene.ids_of(scene.good) == [1, 2]
     assert [item.name for item in scene.state()] == ["bad"]
     scene.topics[scene.bad.id].fails = False
     scene.clock.boot += PAUSE_MIN_S + 1
     scene.follower.poll()
-    assert scene.told(scene.bad) == [1, 2]
+    assert scene.ids_of(scene.bad) == [1, 2]
     assert scene.state() == []
 
 
-def test_an_operator_has_it_tried_at_the_next_look(scene: Scene) -> None:
+def test_an_operator_has_it_retried_at_the_next_poll(scene: Scene) -> None:
     scene.poll()
     scene.topics[scene.bad.id].fails = True
     scene.bad.append(rows(2))
@@ -179,10 +148,10 @@ def test_an_operator_has_it_tried_at_the_next_look(scene: Scene) -> None:
     publish_follower_state(scene.bus, TOPICS, {key: None})
     scene.clock.boot += 31.0
     scene.follower.poll()
-    assert (scene.told(scene.bad), scene.state()) == ([1, 2], [])
+    assert (scene.ids_of(scene.bad), scene.state()) == ([1, 2], [])
 
 
-def test_the_next_life_takes_back_what_the_one_before_said(scene: Scene) -> None:
+def test_a_restart_withdraws_what_the_process_before_reported(scene: Scene) -> None:
     with mock.patch.object(service, "head_version", failing(service, "head_version")):
         scene.poll()
     assert scene.state()
@@ -193,7 +162,7 @@ def test_the_next_life_takes_back_what_the_one_before_said(scene: Scene) -> None
     assert scene.state() == []
 
 
-def test_a_table_that_nobody_wants_told_is_not_in_quarantine(scene: Scene) -> None:
+def test_a_table_that_is_not_published_is_not_in_quarantine(scene: Scene) -> None:
     scene.bad.configuration = {}
     scene.bad.set_metadata()
     scene.poll()

@@ -62,7 +62,7 @@ def written(values: list[Any], kind: pa.DataType) -> list[Any]:
         (pa.dictionary(pa.int32(), pa.string()), "again", "again"),
     ],
 )
-def test_a_value_is_written_as_subscribers_are_told(
+def test_a_value_is_written_as_the_schema_for_subscribers_has_it(
     kind: pa.DataType, value: Any, expected: Any
 ) -> None:
     assert written([None, value, None], kind) == [None, expected, None]
@@ -81,7 +81,7 @@ def test_a_value_is_written_as_subscribers_are_told(
         (pa.date32(), -719_529, "-0001-12-31"),
     ],
 )
-def test_a_year_of_more_than_four_digits_is_told(
+def test_a_year_of_more_than_four_digits_is_published(
     kind: pa.DataType, count: int, expected: str
 ) -> None:
     whole = pa.int32() if pa.types.is_date(kind) else pa.int64()
@@ -105,7 +105,7 @@ def test_a_whole_double_shows_that_it_is_no_integer() -> None:
     assert row_texts(pa.table({"c": [1.0, -0.0]})).to_pylist() == ['{"c":1.0}', '{"c":-0.0}']
 
 
-def test_columns_are_written_in_the_order_asked_for() -> None:
+def test_columns_are_written_in_the_order_requested() -> None:
     rows = pa.table({"a": [1], "b": [2], "c": [3]})
     assert row_texts(rows, ["c", "a"]).to_pylist() == ['{"c":3,"a":1}']
 

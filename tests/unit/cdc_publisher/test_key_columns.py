@@ -28,7 +28,7 @@ def test_the_settings_stand_above_the_property() -> None:
     assert key_columns(declared, "t", "columns", ("carrier",)) == ("carrier",)
 
 
-def test_no_key_has_to_be_said() -> None:
+def test_a_table_without_keys_must_be_declared() -> None:
     assert key_columns(metadata(**{PROPERTY: "id"}), "t", "none", ()) is None
     with pytest.raises(InvalidRequest, match=r"cdc\.tables\.t\.key=none") as caught:
         key_columns(metadata(), "t", "columns", ())

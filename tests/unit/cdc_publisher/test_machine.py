@@ -27,12 +27,7 @@ def at(
     version: int, index: int | None = None, *, complete: bool, snapshot: bool = False
 ) -> StreamState:
     position = Position(
-        table=TABLE,
-        version=version,
-        index=index,
-        complete=complete,
-        snapshot=snapshot,
-        order=ORDER,
+        table=TABLE, version=version, index=index, complete=complete, snapshot=snapshot, order=ORDER
     )
     return StreamState(TABLE, "initial", position)
 
@@ -58,11 +53,11 @@ def test_the_stream_begins_with_the_version_after_the_snapshot() -> None:
     assert decide(at(7, 200, complete=True, snapshot=True), Notice(8)) == (VersionDue(8),)
 
 
-def test_a_version_told_in_part_goes_on_behind_its_last_change() -> None:
+def test_a_partly_published_version_goes_on_behind_its_last_change() -> None:
     assert decide(at(9, 41, complete=False), Notice(9)) == (VersionDue(9, 42, ORDER),)
 
 
-def test_a_version_of_which_nothing_is_told_begins_at_its_first_change() -> None:
+def test_an_unpublished_version_begins_at_its_first_change() -> None:
     assert decide(at(9, None, complete=False), Notice(9)) == (VersionDue(9, 0, ORDER),)
 
 
@@ -82,12 +77,12 @@ def test_an_index_of_another_order_strands_the_stream() -> None:
     assert "version 9" in stranded.reason
 
 
-def test_another_order_is_welcome_where_nothing_of_the_version_is_told() -> None:
+def test_another_order_is_fine_where_nothing_of_the_version_is_published() -> None:
     assert reordered(VersionDue(9), "1:other") is None
     assert reordered(SnapshotDue(9, 42, ORDER), ORDER) is None
 
 
-def test_following_the_machine_tells_every_version_once() -> None:
+def test_following_the_machine_publishes_every_version_once() -> None:
     state, result = fresh("no_data"), []
     for head in (3, 3, 5, 9):
         while due := decide(state, Notice(head)):

@@ -20,7 +20,7 @@ def values(images: Images) -> list[str]:
     return [text.split('"v":"')[1][:-2] for text in images.texts.to_pylist()]
 
 
-def told(changes: Changes) -> tuple[list[str], list[tuple[str, str]], list[str]]:
+def parts(changes: Changes) -> tuple[list[str], list[tuple[str, str]], list[str]]:
     updated = zip(values(changes.updated_before), values(changes.updated_after), strict=True)
     return values(changes.deleted), list(updated), values(changes.inserted)
 
@@ -28,7 +28,7 @@ def told(changes: Changes) -> tuple[list[str], list[tuple[str, str]], list[str]]
 def compared(
     old: Sequence[Row], new: Sequence[Row], key: Sequence[str] | None = ("k",)
 ) -> tuple[list[str], list[tuple[str, str]], list[str]]:
-    return told(compare(rows(*old), rows(*new), key))
+    return parts(compare(rows(*old), rows(*new), key))
 
 
 def test_rows_that_a_rewrite_copied_cancel_out() -> None:
@@ -44,7 +44,7 @@ def test_equal_rows_cancel_one_against_one() -> None:
     assert compared([(1, "a")], [(1, "a")] * 3) == ([], [], ["a", "a"])
 
 
-def test_a_key_that_occurs_twice_is_told_as_deletes_and_inserts() -> None:
+def test_a_key_that_occurs_twice_is_published_as_deletes_and_inserts() -> None:
     assert compared([(1, "a"), (1, "b")], [(1, "c")]) == (["a", "b"], [], ["c"])
     assert compared([(1, "a")], [(1, "b"), (1, "c")]) == (["a"], [], ["b", "c"])
 
@@ -59,7 +59,7 @@ def test_a_null_is_a_key_like_any_other() -> None:
 
 def test_without_keys_nothing_is_paired() -> None:
     changes = compare(rows((1, "a"), (2, "x")), rows((1, "b"), (2, "x")), None)
-    assert told(changes) == (["a"], [], ["b"])
+    assert parts(changes) == (["a"], [], ["b"])
     assert changes.deleted.keys is None
 
 

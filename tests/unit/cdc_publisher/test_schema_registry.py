@@ -184,7 +184,9 @@ def test_protobuf_records_are_those_of_json(tmp_path: Path, envelope: Envelope) 
 
 
 @pytest.mark.parametrize("types", [ValueTypes(), ValueTypes(types="debezium", decimals="string")])
-def test_protobuf_tells_null_from_empty_at_every_depth(tmp_path: Path, types: ValueTypes) -> None:
+def test_protobuf_distinguishes_null_from_empty_at_every_depth(
+    tmp_path: Path, types: ValueTypes
+) -> None:
     registry, client = mock()
     table, topic, plain = nested(tmp_path), Topic(), Topic()
     table.append([{"id": 3, "tags": [], "counts": [], "place": {"city": None, "raw": b""}}])
@@ -223,7 +225,7 @@ def test_protobuf_numbers_a_mapped_column_by_its_field_id() -> None:
     assert message["after"] == payload["after"]
 
 
-def test_protobuf_refuses_a_decimal_as_bytes_whose_scale_it_could_not_say(tmp_path: Path) -> None:
+def test_protobuf_refuses_a_decimal_as_bytes_without_a_scale(tmp_path: Path) -> None:
     registry, _ = mock()
     types = ValueTypes(types="debezium", decimals="precise")
     with pytest.raises(UnsupportedFeature, match=r"'amount'.*decimal_handling_mode"):
@@ -245,7 +247,7 @@ def test_a_column_that_a_format_cannot_name_is_refused(
 
 
 @pytest.mark.parametrize(("status", "kind"), [(409, InvalidRequest), (500, Unavailable)])
-def test_what_a_registry_refuses_is_an_error_that_says_what_to_do(
+def test_what_a_registry_refuses_is_an_error_with_a_remedy(
     tmp_path: Path, status: int, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry, client = mock()

@@ -84,7 +84,7 @@ def publisher(bus: MemoryBus, clock: Clock | None = None, **section: Any) -> Cdc
     return CdcPublisher(settings, bus, Running(clock, Health(clock)))
 
 
-def say(bus: MemoryBus, table: WrittenTable, **update: Any) -> None:
+def register_again(bus: MemoryBus, table: WrittenTable, **update: Any) -> None:
     """Publish a registry record of a table with some fields replaced."""
     record = read_registry(bus, TOPICS)[table.id]
     changed = TableRecord.model_validate({**record.model_dump(), **update})
@@ -92,12 +92,12 @@ def say(bus: MemoryBus, table: WrittenTable, **update: Any) -> None:
     bus.append(at, str(table.id).encode(), encode(changed), headers(changed))
 
 
-def told(topic: Topic) -> list[int]:
+def ids(topic: Topic) -> list[int]:
     return [item["after"]["id"] for item in topic.told]
 
 
 @pytest.mark.parametrize("found", ["by an audit", "at the head"])
-def test_nothing_is_told_from_a_forged_version_until_it_is_restored(
+def test_nothing_is_published_from_a_forged_version_until_it_is_restored(
     bus: MemoryBus,
     tables: tuple[WrittenTable, WrittenTable],
     topics: dict[UUID, Writer],
@@ -115,19 +115,19 @@ def test_nothing_is_told_from_a_forged_version_until_it_is_restored(
     known = {"version": 5, "sha256": sha256(committed)}
     halted: dict[str, Any] = {"status": "halted", "reason": "version 5 was overwritten"}
     if found == "by an audit":
-        say(bus, forged, **halted, overwritten=known)
+        register_again(bus, forged, **halted, overwritten=known)
     else:
-        say(bus, forged, **halted, published_through=5, sha256=known["sha256"])
+        register_again(bus, forged, **halted, published_through=5, sha256=known["sha256"])
     one.poll()
     one.notice(forged.notification())
-    assert told(topics[forged.id]) == []
-    assert told(topics[sound.id]) == [4, 5], "the others go on"
+    assert ids(topics[forged.id]) == []
+    assert ids(topics[sound.id]) == [4, 5], "the others go on"
     path.write_bytes(committed)
     # A table without an owner is taken over at the second poll, since another publisher may be
     # about to take it.
     one.poll()
     one.poll()
-    assert told(topics[forged.id]) == [4, 5]
+    assert ids(topics[forged.id]) == [4, 5]
 
 
 def test_a_halt_for_another_reason_stops_no_stream(
@@ -137,9 +137,11 @@ def test_a_halt_for_another_reason_stops_no_stream(
     one = publisher(bus)
     one.poll()
     table.append(rows(4))
-    say(bus, table, status="halted", reason="by hand: it is moved", halted_by_hand="it is moved")
+    register_again(
+        bus, table, status="halted", reason="by hand: it is moved", halted_by_hand="it is moved"
+    )
     one.poll()
-    assert told(topics[table.id]) == [4]
+    assert ids(topics[table.id]) == [4]
 
 
 @pytest.mark.parametrize("by", ["a look", "a notification"])
@@ -164,14 +166,14 @@ def test_a_position_that_cannot_be_read_stops_its_table_alone_until_it_is_repair
         one.poll()
         table.append(rows(4))
     one.poll()
-    assert broken.id not in topics or told(topics[broken.id]) == []
-    assert told(topics[sound.id]) == [4], "the others go on"
+    assert broken.id not in topics or ids(topics[broken.id]) == []
+    assert ids(topics[sound.id]) == [4], "the others go on"
     wrong.clear()
     one.poll()
     one.poll()
     broken.append(rows(5))
     one.poll()
-    assert told(topics[broken.id])[-1] == 5
+    assert ids(topics[broken.id])[-1] == 5
 
 
 @pytest.mark.parametrize("error", [Unavailable, Misconfigured])
@@ -203,17 +205,15 @@ def test_a_table_whose_store_is_away_stops_alone_and_goes_on_when_it_is_back(
         for table in tables:
             table.append(rows(5))
             one.notice(table.notification())
-        assert told(topics[there.id]) == [4, 5]
-        assert told(topics[away.id]) == []
+        assert ids(topics[there.id]) == [4, 5]
+        assert ids(topics[away.id]) == []
     one.poll()
     one.poll()
-    assert told(topics[away.id]) == [4, 5]
+    assert ids(topics[away.id]) == [4, 5]
 
 
-def test_nothing_is_asked_of_kafka_for_a_table_without_key_columns(
-    bus: MemoryBus,
-    tables: tuple[WrittenTable, WrittenTable],
-    topics: dict[UUID, Writer],
+def test_kafka_is_not_queried_for_a_table_without_key_columns(
+    bus: MemoryBus, tables: tuple[WrittenTable, WrittenTable], topics: dict[UUID, Writer]
 ) -> None:
     table, other = tables
     table.set_metadata(**{"tidegate.cdc.keyColumns": ""})
@@ -226,7 +226,7 @@ def test_nothing_is_asked_of_kafka_for_a_table_without_key_columns(
     one.poll()
     table.append(rows(9))
     one.notice(table.notification())
-    assert told(topics[table.id]) == [9]
+    assert ids(topics[table.id]) == [9]
 
 
 def lag_of(table: WrittenTable, bus: MemoryBus) -> tuple[float | None, float | None]:
@@ -239,7 +239,7 @@ def lag_of(table: WrittenTable, bus: MemoryBus) -> tuple[float | None, float | N
     return versions, seconds
 
 
-def test_nobody_is_woken_up_for_a_table_whose_changes_nobody_asked_for(
+def test_no_alert_for_a_table_whose_changes_are_not_published(
     bus: MemoryBus,
     tables: tuple[WrittenTable, WrittenTable],
     topics: dict[UUID, Writer],
@@ -247,7 +247,7 @@ def test_nobody_is_woken_up_for_a_table_whose_changes_nobody_asked_for(
 ) -> None:
     table, other = tables
     for each in tables:
-        say(bus, each, name=f"unasked.{each.id.int}.t")
+        register_again(bus, each, name=f"unasked.{each.id.int}.t")
     table.set_metadata(**{"tidegate.cdc.keyColumns": ""})
     one = publisher(bus)
     for number in range(4, 7):
@@ -270,7 +270,7 @@ def test_a_table_that_stopped_is_endlessly_behind_until_it_goes_on_or_is_another
 ) -> None:
     away, gone = tables
     for each in tables:
-        say(bus, each, name=f"stopped.{each.id.int}.t")
+        register_again(bus, each, name=f"stopped.{each.id.int}.t")
     one = publisher(bus)
     one.poll()
     with monkeypatch.context() as patched:
@@ -279,7 +279,7 @@ def test_a_table_that_stopped_is_endlessly_behind_until_it_goes_on_or_is_another
             table.append(rows(4))
         one.poll()
         assert [lag_of(table, bus) for table in tables] == [(inf, inf), (inf, inf)]
-    say(bus, gone, status="dropped")
+    register_again(bus, gone, status="dropped")
     one.poll()
     one.poll()
     assert lag_of(away, bus) == (0, 0)
@@ -296,19 +296,19 @@ def test_a_topic_that_takes_nothing_stops_its_table_alone(
     one, publish = publisher(bus), Writer.publish
     one.poll()
 
-    def answered(self: Writer, *told: Any) -> None:
+    def answered(self: Writer, *ids: Any) -> None:
         if self is topics[stuck.id]:
             raise Unavailable("NOT_ENOUGH_REPLICAS")
-        publish(self, *told)
+        publish(self, *ids)
 
     for table in tables:
         table.append(rows(4))
     with monkeypatch.context() as patched:
         patched.setattr(Writer, "publish", answered)
         one.poll()
-        assert (told(topics[stuck.id]), told(topics[other.id])) == ([], [4])
+        assert (ids(topics[stuck.id]), ids(topics[other.id])) == ([], [4])
     one.poll()
-    assert told(topics[stuck.id]) == [4], "who had a table does not wait for another to take it"
+    assert ids(topics[stuck.id]) == [4], "who had a table does not wait for another to take it"
 
 
 def test_a_table_that_was_moved_under_its_name_has_the_topic(
@@ -318,25 +318,25 @@ def test_a_table_that_was_moved_under_its_name_has_the_topic(
     name = read_registry(bus, TOPICS)[gone.id].name
     one = publisher(bus)
     one.poll()
-    say(bus, gone, status="dropped")
-    say(bus, moved, name=name)
+    register_again(bus, gone, status="dropped")
+    register_again(bus, moved, name=name)
     one.close()
     one.poll()
     moved.append(rows(4))
     one.poll()
-    assert told(topics[moved.id]) == [4]
+    assert ids(topics[moved.id]) == [4]
 
 
 def test_a_name_too_long_for_a_topic_stops_its_table_alone(
     bus: MemoryBus, tables: tuple[WrittenTable, WrittenTable], topics: dict[UUID, Writer]
 ) -> None:
     long, table = tables
-    say(bus, long, name="n" * 255)
+    register_again(bus, long, name="n" * 255)
     one = publisher(bus)
     one.poll()
     table.append(rows(4))
     one.poll()
-    assert told(topics[table.id]) == [4]
+    assert ids(topics[table.id]) == [4]
     assert long.id not in topics
 
 
@@ -360,25 +360,25 @@ def test_a_table_with_much_to_publish_is_published_turn_by_turn_and_the_others_b
     one.poll()
     large.append(rows(*range(4, 104)))
     one.notice(large.notification())
-    after_one = len(told(topics[large.id]))
+    after_one = len(ids(topics[large.id]))
     assert 0 < after_one < 20, "a notice is soon over, for a look waits for it"
     small.append(rows(4))
     one.notice(large.notification())
     one.poll()
-    assert len(told(topics[large.id])) == after_one, "its next turn is beside the other tables"
-    assert told(topics[small.id]) == [4]
+    assert len(ids(topics[large.id])) == after_one, "its next turn is beside the other tables"
+    assert ids(topics[small.id]) == [4]
     assert set(one.unfinished) == {large.id}
     large.append(rows(104))
     turns = 0
     while large.id in one.unfinished:
         one.go_on(large.id)
         turns += 1
-        assert len(told(topics[large.id])) <= (turns + 1) * 20
-    assert told(topics[large.id]) == list(range(4, 105))
-    assert told(topics[small.id]) == [4]
+        assert len(ids(topics[large.id])) <= (turns + 1) * 20
+    assert ids(topics[large.id]) == list(range(4, 105))
+    assert ids(topics[small.id]) == [4]
 
 
-def test_a_look_publishes_for_one_turn_in_all_however_many_tables_there_are(
+def test_a_poll_publishes_for_one_turn_in_all_however_many_tables_there_are(
     bus: MemoryBus, tables: tuple[WrittenTable, WrittenTable], topics: dict[UUID, Writer]
 ) -> None:
     one = publisher(bus, Hours(), chunk_rows=1)
@@ -386,12 +386,12 @@ def test_a_look_publishes_for_one_turn_in_all_however_many_tables_there_are(
     for table in tables:
         table.append(rows(*range(4, 54)))
     one.poll()
-    assert sum(len(told(topics[table.id])) for table in tables) < 20
+    assert sum(len(ids(topics[table.id])) for table in tables) < 20
     assert set(one.unfinished) == {table.id for table in tables}
     for table in tables:
         while table.id in one.unfinished:
             one.go_on(table.id)
-        assert told(topics[table.id]) == list(range(4, 54))
+        assert ids(topics[table.id]) == list(range(4, 54))
 
 
 @pytest.mark.parametrize("how", ["a store that is away", "a stop"])
@@ -433,7 +433,7 @@ def test_its_leases_keep_what_its_streams_need_until_they_end(
 ) -> None:
     clock, lease_s = SetClock(), 1_000
     one, (table, other) = publisher(bus, clock, lease_s=lease_s), tables
-    say(bus, table, published_through=3)
+    register_again(bus, table, published_through=3)
     one.poll()
     leases = {id: of_table for id, [of_table] in read_leases(bus, TOPICS).items()}
     assert set(leases) == {table.id, other.id}

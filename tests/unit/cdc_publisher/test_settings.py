@@ -82,7 +82,7 @@ def test_one_table_in_debeziums_types_may_use_the_mode_of_all() -> None:
     assert cdc.form("u").types == ISO
 
 
-def test_a_file_says_the_same(tmp_path: Path) -> None:
+def test_a_file_sets_the_same(tmp_path: Path) -> None:
     config = tmp_path / "tidegate.yaml"
     config.write_text(
         "cdc:\n  snapshot_mode: no_data\n"

@@ -77,7 +77,7 @@ def markers(topic: Topic) -> list[str]:
         ("when_needed", ["r"] * 6 + ["c"]),
     ],
 )
-def test_a_mode_says_how_a_stream_begins(
+def test_a_mode_decides_how_a_stream_begins(
     table: WrittenTable, mode: SnapshotMode, told: list[str]
 ) -> None:
     topic = Topic()
@@ -358,7 +358,7 @@ def test_a_notification_is_there_once_after_a_death(table: WrittenTable) -> None
     assert [what for _, what, _ in notified(topic)] == ["STARTED", "COMPLETED"]
 
 
-def test_a_stream_without_its_rows_says_that_it_passes_them_over(table: WrittenTable) -> None:
+def test_a_stream_without_its_rows_reports_that_it_skips_them(table: WrittenTable) -> None:
     topic = Topic()
     obey(table, topic, mode="no_data")
     assert notified(topic) == [("Initial Snapshot", "SKIPPED", None)]

@@ -30,7 +30,9 @@ def test_a_version_gone_from_the_log_stops_the_stream(table: WrittenTable) -> No
     assert [item["after"]["id"] for item in topic.told] == [1]
 
 
-def test_versions_before_one_that_cannot_be_told_are_told_whole(table: WrittenTable) -> None:
+def test_versions_before_one_that_cannot_be_published_are_published_whole(
+    table: WrittenTable,
+) -> None:
     topic = Topic()
     stream(table, topic).catch_up(0)
     table.append(rows(1))
@@ -66,15 +68,10 @@ def test_other_key_columns_in_the_middle_of_a_version_hold_from_the_next_one(
     assert [item["after"]["id"] for item in topic.told] == list(range(10))
     table.append(rows(11))
     stream(table, topic, other).catch_up(2)
-    assert topic.keys == [
-        *(b'{"id":%d}' % key for key in range(10)),
-        b'{"name":"n11"}',
-    ]
+    assert topic.keys == [*(b'{"id":%d}' % key for key in range(10)), b'{"name":"n11"}']
 
 
-def test_an_order_that_is_not_understood_stops_a_version_that_is_told_in_part(
-    table: WrittenTable,
-) -> None:
+def test_an_unknown_order_stops_a_partly_published_version(table: WrittenTable) -> None:
     table.append(rows(*range(10)))
     partly = Position(table=table.id, version=1, index=3, complete=False, order="0:id")
     with pytest.raises(BrokenLog, match="key columns"):
@@ -87,7 +84,7 @@ def test_a_table_without_key_columns_is_refused(tmp_path: Path) -> None:
         stream(table, Topic()).catch_up(0)
 
 
-def test_a_table_declared_to_have_no_key_is_told_without(tmp_path: Path) -> None:
+def test_a_table_declared_to_have_no_key_is_published_without(tmp_path: Path) -> None:
     table, topic = WrittenTable(tmp_path / "t", configuration={}).create(), Topic()
     table.append(rows(1, 2))
     stream(table, topic, TableChanges(key="none")).catch_up(1)
@@ -151,12 +148,7 @@ def test_a_renamed_key_column_goes_on_under_its_new_name(table: WrittenTable) ->
     mapped(table, "number")
     table.append(rows(4))
     stream(table, topic).catch_up(table.version)
-    assert topic.keys == [
-        b'{"id":1}',
-        b'{"ident":2}',
-        b'{"ident":3}',
-        b'{"number":4}',
-    ]
+    assert topic.keys == [b'{"id":1}', b'{"ident":2}', b'{"ident":3}', b'{"number":4}']
     assert topic.position is not None
     assert topic.position.declared == ("id",)
     table.append(rows(5))
@@ -182,9 +174,7 @@ def test_a_corrected_property_holds_from_the_version_at_which_the_stream_stands(
     assert topic.keys == [b'{"name":"n1"}', b'{"name":"n2"}']
 
 
-def test_a_protocol_we_do_not_read_stops_the_stream_before_its_version(
-    table: WrittenTable,
-) -> None:
+def test_a_protocol_we_do_not_read_stops_the_stream_before_its_version(table: WrittenTable) -> None:
     table.append(rows(1))
     topic = Topic()
     stream(table, topic).catch_up(1)
@@ -196,7 +186,7 @@ def test_a_protocol_we_do_not_read_stops_the_stream_before_its_version(
     assert [item["after"]["id"] for item in topic.told] == [1]
 
 
-def test_a_chunk_that_failed_on_its_way_is_told_before_what_came_after_it(
+def test_the_error_of_an_earlier_chunk_is_raised_before_that_of_a_later_one(
     table: WrittenTable,
 ) -> None:
     topic = Topic()

@@ -69,7 +69,9 @@ def test_a_marker_has_a_key_that_no_row_has_even_if_its_field_is_the_key_column(
     assert marker.key != row.key
 
 
-def test_without_the_rows_of_the_past_only_later_versions_are_told(table: WrittenTable) -> None:
+def test_without_the_rows_of_the_past_only_later_versions_are_published(
+    table: WrittenTable,
+) -> None:
     table.append(rows(1, 2))
     topic = Topic()
     following = stream(table, topic, mode="no_data")
@@ -79,7 +81,7 @@ def test_without_the_rows_of_the_past_only_later_versions_are_told(table: Writte
     assert [item["after"]["id"] for item in topic.told] == [3]
 
 
-def test_a_rewrite_tells_only_the_rows_that_it_touched(table: WrittenTable) -> None:
+def test_a_rewrite_publishes_only_the_rows_that_it_touched(table: WrittenTable) -> None:
     table.append(rows(*range(100)))
     topic = Topic()
     following = stream(table, topic)
@@ -104,7 +106,7 @@ def test_an_update_that_changes_the_key_is_a_delete_and_an_insert(table: Written
     assert by_id(topic.replayed()) == by_id(table.content)
 
 
-def test_a_removed_file_tells_each_row_as_deleted(table: WrittenTable) -> None:
+def test_a_removed_file_publishes_each_row_as_deleted(table: WrittenTable) -> None:
     table.append(rows(1, 2), rows(3))
     topic = Topic()
     stream(table, topic).catch_up(1)
@@ -124,7 +126,7 @@ def test_a_removed_file_need_not_say_that_it_is_not_partitioned(table: WrittenTa
     assert topic.replayed() == rows(2)
 
 
-def test_rows_deleted_by_vectors_are_told_and_so_are_those_that_come_back(
+def test_rows_deleted_by_vectors_are_published_and_so_are_those_restored(
     table: WrittenTable,
 ) -> None:
     table.append(rows(1, 2, 3, 4), rows(5, 6))
@@ -150,7 +152,7 @@ def test_rows_that_vectors_delete_are_not_in_the_rows_at_the_head(table: Written
     assert topic.replayed() == table.content == rows(1, 3)
 
 
-def test_an_optimize_tells_nothing_and_moves_the_position(table: WrittenTable) -> None:
+def test_an_optimize_publishes_nothing_and_moves_the_position(table: WrittenTable) -> None:
     table.append(rows(1, 2))
     topic = Topic()
     stream(table, topic).catch_up(1)
@@ -161,7 +163,7 @@ def test_an_optimize_tells_nothing_and_moves_the_position(table: WrittenTable) -
     assert (topic.position.version, topic.position.complete) == (2, True)
 
 
-def test_new_metadata_alone_tells_nothing_and_moves_the_position(table: WrittenTable) -> None:
+def test_new_metadata_alone_publishes_nothing_and_moves_the_position(table: WrittenTable) -> None:
     topic = Topic()
     following = stream(table, topic)
     following.catch_up(0)
@@ -191,7 +193,7 @@ def test_change_files_stand_for_the_version(table: WrittenTable) -> None:
     assert (update["before"], update["after"]) == (one, new)
 
 
-def test_an_overwrite_with_another_schema_tells_deletes_in_the_old_and_updates_in_the_new(
+def test_an_overwrite_with_another_schema_has_deletes_in_the_old_and_updates_in_the_new(
     table: WrittenTable,
 ) -> None:
     table.append(rows(1, 2))
@@ -207,7 +209,7 @@ def test_an_overwrite_with_another_schema_tells_deletes_in_the_old_and_updates_i
     assert topic.replayed() == table.content
 
 
-def test_a_table_that_keeps_the_changes_of_another_is_told(tmp_path: Path) -> None:
+def test_a_table_that_keeps_the_changes_of_another_is_published(tmp_path: Path) -> None:
     names = ("id", "_change_type", "_commit_version", "_commit_timestamp")
     kept = pa.schema([(name, pa.string() if "type" in name else pa.int64()) for name in names])
     table = WrittenTable(tmp_path / "t", schema=kept).create()
@@ -220,7 +222,7 @@ def test_a_table_that_keeps_the_changes_of_another_is_told(tmp_path: Path) -> No
     assert by_id(topic.replayed()) == by_id(table.content)
 
 
-def test_a_new_column_is_told_from_the_version_that_adds_it(table: WrittenTable) -> None:
+def test_a_new_column_is_published_from_the_version_that_adds_it(table: WrittenTable) -> None:
     table.append(rows(1))
     topic = Topic()
     following = stream(table, topic)
@@ -328,7 +330,7 @@ def test_a_version_compared_in_buckets_has_the_changes_of_one_compared_whole(
     assert images[0] == images[1]
 
 
-def test_where_a_version_comes_from_is_told(table: WrittenTable) -> None:
+def test_the_origin_of_a_version_is_shown(table: WrittenTable) -> None:
     topic = Topic()
     stream(table, topic).catch_up(0)
     result = {"accepted": [{"id": str(UUID(int=7)), "offset": 1}], "refused": []}

@@ -15,13 +15,13 @@ from tidegate_runtime.kafka.settings import KafkaSettings
 MISSPELT = KafkaSettings(client={"socket.keepalive.enabel": "true"})
 
 
-def test_a_misspelt_setting_of_the_library_is_a_misconfiguration_of_whoever_writes() -> None:
+def test_an_unknown_setting_of_the_library_is_a_misconfiguration_of_the_writer() -> None:
     writer = ChangeWriter(MISSPELT, UUID(int=1), timeout_ms=1000)
     with pytest.raises(Misconfigured, match=r"correct `kafka\.client`"):
         writer.take_over()
 
 
-def test_a_misspelt_setting_of_the_library_is_a_misconfiguration_of_whoever_reads() -> None:
+def test_an_unknown_setting_of_the_library_is_a_misconfiguration_of_the_reader() -> None:
     with pytest.raises(Misconfigured, match=r"correct `kafka\.client`"):
         read_positions(MISSPELT, timeout_s=1.0)
 
@@ -47,7 +47,7 @@ def test_brokers_that_do_not_answer_in_time_are_away_and_no_fault_of_ours(
         read_positions(KafkaSettings(client={"log_level": "0"}), timeout_s=1.0)
 
 
-def test_what_the_clients_of_all_tables_say_of_brokers_that_are_away_is_said_once(
+def test_unavailable_brokers_are_logged_once_for_the_clients_of_all_tables(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(transactional_producer, "LIBRARY", LibraryLog())

@@ -173,18 +173,13 @@ class WrittenTable:
         """Publish the table's registration."""
         _send(producer, topics.table_state, self.id, codec.encode(self.record()))
 
-    def ring(self, producer: Producer, topics: Topics) -> None:
+    def notify(self, producer: Producer, topics: Topics) -> None:
         """Publish the notification for the newest version."""
         _send(producer, topics.commits, self.id, codec.encode(self.notification()))
 
     def _metadata(self) -> dict[str, Any]:
         fields = [
-            {
-                "name": item.name,
-                "type": WIRE[item.type],
-                "nullable": item.nullable,
-                "metadata": {},
-            }
+            {"name": item.name, "type": WIRE[item.type], "nullable": item.nullable, "metadata": {}}
             for item in self.schema
         ]
         return {

@@ -1,15 +1,15 @@
 """An unforeseen exception puts one table into quarantine, and no other."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
-from uuid import UUID
 
 import pytest
 
+from tests.builders import StillClock
 from tests.fakes.memory_store import MemoryBus
+from tests.support.contained_tables import Odd, bad_and_good, failing
 from tests.support.delta_logs import append_until, log_names
 from tests.unit.cdc_publisher.written_table import WrittenTable
 from tidegate_checkpointer import service, table_view
@@ -19,7 +19,6 @@ from tidegate_delta.errors import BrokenLog
 from tidegate_delta.log.file_names import checkpoint_name, checksum_name
 from tidegate_messages.codec import encode
 from tidegate_messages.published_records import FollowerRecord
-from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.containment import PAUSE_MIN_S
 from tidegate_runtime.followers.quarantine import (
     Quarantine,
@@ -35,27 +34,12 @@ pytestmark = pytest.mark.usefixtures("contained")
 TOPICS = CheckpointerSettings().kafka.topics
 
 
-class Odd(Exception):
-    """An exception class that no handler names."""
-
-
-@dataclass
-class Clock(SystemClock):
-    """A clock that tests advance."""
-
-    boot: float = 1_000.0
-
-    def boot_s(self) -> float:
-        """Return the time since boot."""
-        return self.boot
-
-
 @dataclass
 class Scene:
     """A checkpointer with two tables; `bad` fails when a test says so."""
 
     bus: MemoryBus
-    clock: Clock
+    clock: StillClock
     bad: WrittenTable
     good: WrittenTable
     follower: Checkpointer
@@ -71,64 +55,37 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
-    bus, clock = MemoryBus(TOPICS.declared()), Clock()
-    bad, good = [
-        WrittenTable(tmp_path / name, id=UUID(int=at)).create()
-        for at, name in enumerate(("bad", "good"), 1)
-    ]
-    for table in (bad, good):
-        table.register(bus.producer(), TOPICS)
+    bus, clock = MemoryBus(TOPICS.declared()), StillClock(1_000.0)
+    bad, good = bad_and_good(tmp_path, bus, TOPICS)
     settings = CheckpointerSettings()
     follower = Checkpointer(settings, bus, Running(clock, Health(clock)))
     return Scene(bus, clock, bad, good, follower)
 
 
-def failing(name: str, error: Exception | None = None) -> Callable[..., Any]:
-    """Return a function of the service, patched to fail for tables in the folder `bad`."""
-    real = getattr(table_view if name == "load_state" else service, name)
-
-    def function(*arguments: Any, **named: Any) -> Any:
-        if any("/bad" in str(getattr(argument, "root", argument)) for argument in arguments):
-            raise error or Odd("of an odd kind")
-        return real(*arguments, **named)
-
-    return function
-
-
-def failing_for_the_table(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of the service that fails if one of its arguments is the table `bad`."""
-
-    def function(*arguments: Any) -> Any:
-        if any(getattr(argument, "name", None) == "bad" for argument in arguments):
-            raise Odd("of an odd kind")
-        return real(*arguments)
-
-    return function
-
-
-STAGES: dict[str, Callable[..., Any]] = {
-    "open_store": failing("open_store"),
-    "view_from_log": failing("view_from_log"),
-    "head_version": failing("head_version"),
-    "load_state": failing("load_state"),
-    "write_checkpoint": failing("write_checkpoint"),
-    "move_hint_forward": failing("move_hint_forward"),
-    "sweep_proposal_files": failing("sweep_proposal_files"),
-    "_sum": failing_for_the_table(Checkpointer._sum),
-    "_compact": failing_for_the_table(service._compact),
+STAGES: dict[str, Any] = {
+    "open_store": service,
+    "view_from_log": service,
+    "head_version": service,
+    "load_state": table_view,
+    "write_checkpoint": service,
+    "move_hint_forward": service,
+    "sweep_proposal_files": service,
+    "_sum": Checkpointer,
+    "_compact": service,
 }
-"""The failing stage -> what to patch it with."""
+"""What fails -> where it is found."""
 
-HOMES = {"load_state": table_view, "_sum": Checkpointer}
-"""Where a stage is found, if not in the service."""
+
+def failing_heads(error: Exception | None = None) -> Any:
+    """Patch the service to fail as it reads the head of the table `bad`."""
+    return mock.patch.object(service, "head_version", failing(service, "head_version", error))
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_what_nobody_foresaw_sets_one_table_aside_and_is_tried_again(
-    scene: Scene, stage: str
-) -> None:
+def test_an_unforeseen_error_quarantines_one_table_and_is_retried(scene: Scene, stage: str) -> None:
     scene.grow()
-    with mock.patch.object(HOMES.get(stage, service), stage, STAGES[stage]):
+    home = STAGES[stage]
+    with mock.patch.object(home, stage, failing(home, stage)):
         scene.follower.poll()
         assert {checkpoint_name(10), checksum_name(12)} <= log_names(scene.good)
         [result] = scene.state()
@@ -146,9 +103,9 @@ def test_what_nobody_foresaw_sets_one_table_aside_and_is_tried_again(
     assert checkpoint_name(10) in log_names(scene.bad)
 
 
-def test_the_pause_grows_and_each_attempt_is_told(scene: Scene) -> None:
+def test_the_pause_grows_and_each_attempt_is_logged(scene: Scene) -> None:
     pauses = []
-    with mock.patch.object(service, "head_version", STAGES["head_version"]):
+    with failing_heads():
         for attempt in range(1, 4):
             scene.follower.poll()
             [result] = scene.state()
@@ -159,8 +116,8 @@ def test_the_pause_grows_and_each_attempt_is_told(scene: Scene) -> None:
     assert pauses == [PAUSE_MIN_S, 2 * PAUSE_MIN_S, 4 * PAUSE_MIN_S]
 
 
-def test_an_operator_has_it_tried_at_the_next_look(scene: Scene) -> None:
-    with mock.patch.object(service, "head_version", STAGES["head_version"]):
+def test_an_operator_has_it_retried_at_the_next_poll(scene: Scene) -> None:
+    with failing_heads():
         scene.follower.poll()
         [key] = read_follower_state(scene.bus, TOPICS)
         publish_follower_state(scene.bus, TOPICS, {key: None})
@@ -173,19 +130,18 @@ def test_an_operator_has_it_tried_at_the_next_look(scene: Scene) -> None:
     assert not scene.follower._quarantine.holds(scene.bad.id)
 
 
-def test_by_a_notification_one_table_is_set_aside_and_the_other_served(scene: Scene) -> None:
+def test_after_a_notification_one_table_is_quarantined_and_the_other_served(scene: Scene) -> None:
     scene.follower.poll()
     scene.grow()
-    with mock.patch.object(service, "head_version", STAGES["head_version"]):
+    with failing_heads():
         for table in (scene.bad, scene.good):
             scene.follower.notice(table.notification())
     assert [item.name for item in scene.state()] == ["bad"]
     assert checkpoint_name(10) in log_names(scene.good)
 
 
-def test_what_is_foreseen_is_met_again_at_each_look_and_told_once(scene: Scene) -> None:
-    broken = failing("head_version", BrokenLog("it is torn", error_class="CorruptCommit"))
-    with mock.patch.object(service, "head_version", broken):
+def test_a_foreseen_error_recurs_at_each_poll_and_is_logged_once(scene: Scene) -> None:
+    with failing_heads(BrokenLog("it is torn", error_class="CorruptCommit")):
         for _ in range(3):
             scene.follower.poll()
     [result] = scene.state()
@@ -199,16 +155,16 @@ def test_what_is_foreseen_is_met_again_at_each_look_and_told_once(scene: Scene) 
     assert scene.state() == []
 
 
-def test_the_next_life_takes_back_what_the_one_before_said(scene: Scene) -> None:
-    with mock.patch.object(service, "head_version", STAGES["head_version"]):
+def test_a_restart_withdraws_what_the_process_before_reported(scene: Scene) -> None:
+    with failing_heads():
         scene.follower.poll()
     clock = scene.clock
     Checkpointer(CheckpointerSettings(), scene.bus, Running(clock, Health(clock))).poll()
     assert scene.state() == []
 
 
-def test_a_table_that_is_followed_no_more_is_not_set_aside_any_more(scene: Scene) -> None:
-    with mock.patch.object(service, "head_version", STAGES["head_version"]):
+def test_a_table_that_is_no_longer_followed_is_no_longer_quarantined(scene: Scene) -> None:
+    with failing_heads():
         scene.follower.poll()
     record = scene.bad.record(status="dropped")
     at = TopicPartition(TOPICS.table_state, 0)

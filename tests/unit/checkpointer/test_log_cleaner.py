@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from typer.testing import CliRunner
 
+from tests.builders import StillClock
 from tests.checkpoints import Form, put_classic, put_v2
 from tests.fakes.memory_store import MemoryBus
 from tests.support.delta_logs import NOW_MS, log_folder, log_names, support_v2_checkpoints
@@ -37,7 +38,6 @@ from tidegate_delta.log.file_names import (
 )
 from tidegate_messages.codec import encode, headers
 from tidegate_messages.published_records import Gate, LeaseRecord
-from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.followers.version_gates import give_back_lease, take_lease
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.service.health import Health
@@ -158,7 +158,7 @@ def test_sidecars_of_checkpoints_that_go_go_and_the_others_stay(tmp_path: Path) 
     assert {name for name in below if int(name[:20]) < due.floor} <= going
 
 
-def test_whoever_needs_older_versions_holds_the_floor_down(tmp_path: Path) -> None:
+def test_a_consumer_of_older_versions_keeps_them(tmp_path: Path) -> None:
     table = written(tmp_path / "t")
     free, held = planned(table), planned(table, Gate(7, "a reader"))
     assert held.floor == 6 < free.floor
@@ -207,7 +207,7 @@ def test_a_checkpoint_that_contradicts_the_log_stops_the_cleanup(tmp_path: Path)
     assert not verify(store, due, memory, NOW_MS + DAY_MS - 1)
 
 
-def test_an_interrupted_cleanup_leaves_a_checkpoint_unverifiable_not_wrong(
+def test_an_interrupted_cleanup_leaves_a_checkpoint_unverifiable_not_invalid(
     tmp_path: Path,
 ) -> None:
     table = written(tmp_path / "t")
@@ -250,16 +250,16 @@ def test_the_service_cleans_a_log_within_an_hour_and_respects_a_lease(tmp_path: 
     publisher.close()
     lease = LeaseRecord(table=table.id, holder="report", needed_from=7, until_ms=NOW_MS + DAY_MS)
     take_lease(bus, topics, lease)
-    clock = SetClock()
+    clock = StillClock(epoch_ms=NOW_MS)
     service = Checkpointer(settings, bus, Running(clock, Health(clock)))
     service.poll()
     assert commit_name(0) in log_names(table)
-    clock.at_s += 3_600
+    clock.boot += 3_600
     service.poll()
     assert commit_name(5) not in log_names(table)
     assert {commit_name(version) for version in range(6, 21)} <= log_names(table)
     give_back_lease(bus, topics, "report", table.id)
-    clock.at_s += 6 * DAY_MS / 1000
+    clock.boot += 6 * DAY_MS / 1000
     service.poll()
     assert commit_name(17) not in log_names(table)
     assert commit_name(18) in log_names(table)
@@ -272,7 +272,7 @@ def test_the_service_cleans_a_log_within_an_hour_and_respects_a_lease(tmp_path: 
 def test_a_doubted_checksum_stops_the_cleanup_until_it_is_deleted(tmp_path: Path) -> None:
     table = written(tmp_path / "doubted")
     topics = CheckpointerSettings().kafka.topics
-    bus, clock = MemoryBus(topics.declared()), SetClock()
+    bus, clock = MemoryBus(topics.declared()), StillClock(epoch_ms=NOW_MS)
     store, newest = LocalStore(table.root), open_snapshot(LocalStore(table.root))
     path = log_folder(table) / checksum_name(table.version)
     right = version_checksum.of(newest)
@@ -294,16 +294,3 @@ def test_a_doubted_checksum_stops_the_cleanup_until_it_is_deleted(tmp_path: Path
     schedule.clean(record, cleaned(table))
     assert commit_name(0) not in log_names(table)
     assert sample("tidegate_log_cleanup_blocked", labels) == 0
-
-
-class SetClock(SystemClock):
-    """A clock that stands at NOW_MS until a test moves it."""
-
-    def __init__(self) -> None:
-        self.at_s = 0.0
-
-    def boot_s(self) -> float:
-        return self.at_s
-
-    def now_ms(self) -> int:
-        return NOW_MS + round(self.at_s * 1000)

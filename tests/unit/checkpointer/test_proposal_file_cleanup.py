@@ -31,7 +31,7 @@ def test_a_staged_version_that_is_not_in_the_log_yet_stays_however_old(store: Me
     assert set(store.files) == {path}
 
 
-def test_what_may_still_be_asked_for_stays(store: MemoryStore) -> None:
+def test_files_that_may_still_be_needed_stay(store: MemoryStore) -> None:
     store.put(CLAIM, b"x")
     store.put(f"{STAGED}/{1:020d}.{NAME}.json", b"x")
     assert sweep_proposal_files(store, 7, NOW_MS) == 0

@@ -19,8 +19,8 @@ from tests.checkpoints import put_classic
 from tests.fakes.memory_store import MemoryBus, MemoryStore
 from tests.support.delta_logs import (
     append_until,
-    ask_for_v2_checkpoints,
     delete_commits,
+    enable_v2_checkpoints,
     hint_of,
     log_folder,
     log_names,
@@ -123,7 +123,7 @@ def test_the_table_reads_the_same_with_what_was_written(
     assert summary(table) == before[-1]
 
 
-def test_a_look_catches_up_after_a_pause(table: WrittenTable, bus: MemoryBus) -> None:
+def test_a_poll_catches_up_after_a_pause(table: WrittenTable, bus: MemoryBus) -> None:
     append_until(table, 37)
     checkpointer(bus).poll()
     names = log_names(table)
@@ -132,7 +132,7 @@ def test_a_look_catches_up_after_a_pause(table: WrittenTable, bus: MemoryBus) ->
     assert {checksum_name(version) for version in range(38)} <= names
 
 
-def test_a_second_look_changes_nothing(table: WrittenTable, bus: MemoryBus) -> None:
+def test_a_second_check_changes_nothing(table: WrittenTable, bus: MemoryBus) -> None:
     append_until(table, 23)
     checkpointer(bus).poll()
     times = modification_times(table)
@@ -194,7 +194,7 @@ def test_a_torn_checkpoint_that_the_hint_names_is_written_again(
 def test_two_instances_leave_one_checkpoint_of_a_version(
     table: WrittenTable, bus: MemoryBus
 ) -> None:
-    ask_for_v2_checkpoints(table)
+    enable_v2_checkpoints(table)
     first, second = checkpointer(bus), checkpointer(bus)
     first.notice(table.notification())
     second.notice(table.notification())
@@ -206,10 +206,8 @@ def test_two_instances_leave_one_checkpoint_of_a_version(
     assert (log_folder(table) / "_last_checkpoint").exists()
 
 
-def test_a_table_that_asks_for_checkpoints_of_the_second_kind_gets_them(
-    table: WrittenTable, bus: MemoryBus
-) -> None:
-    ask_for_v2_checkpoints(table)
+def test_a_table_with_v2_checkpoints_gets_them(table: WrittenTable, bus: MemoryBus) -> None:
+    enable_v2_checkpoints(table)
     append_until(table, 9)
     table.drop(next(iter(table.files)))
     before = summary(table)
@@ -315,7 +313,7 @@ def test_a_table_with_a_feature_that_leaves_checkpoints_alone_is_summarised(
     assert checkpoint_name(10) in log_names(table)
 
 
-def test_a_table_set_aside_waits_for_the_next_look(table: WrittenTable, bus: MemoryBus) -> None:
+def test_a_quarantined_table_waits_for_the_next_poll(table: WrittenTable, bus: MemoryBus) -> None:
     append_until(table, 3)
     broken = log_folder(table) / commit_name(2)
     content = broken.read_bytes()
@@ -349,7 +347,7 @@ def test_a_put_without_an_answer_is_its_tables_own_and_the_log_is_read_anew(
 
 
 @pytest.mark.parametrize("error", [Unavailable, Misconfigured])
-def test_a_table_whose_store_is_away_is_set_aside_and_others_go_on(
+def test_a_table_with_an_unavailable_store_is_quarantined_and_others_go_on(
     table: WrittenTable,
     bus: MemoryBus,
     tmp_path: Path,
@@ -403,7 +401,7 @@ def test_a_checkpoint_keeps_a_fresh_tombstone(table: WrittenTable, bus: MemoryBu
     assert removed == [gone]
 
 
-def test_a_checksum_that_contradicts_the_log_is_told_and_checkpoints_go_on(
+def test_a_checksum_that_contradicts_the_log_is_reported_and_checkpoints_go_on(
     table: WrittenTable, bus: MemoryBus, caplog: pytest.LogCaptureFixture
 ) -> None:
     service, labels = checkpointer(bus), {"table": "t"}
@@ -421,7 +419,7 @@ def test_a_checksum_that_contradicts_the_log_is_told_and_checkpoints_go_on(
     assert sample("tidegate_checksum_contradictions_total", labels) == before + 1
 
 
-def test_a_look_sweeps_what_expired_proposals_left_once_a_day(
+def test_a_poll_removes_files_of_expired_proposals_once_a_day(
     table: WrittenTable, bus: MemoryBus
 ) -> None:
     folder = table.folder / "_tidegate" / "proposals"
@@ -554,7 +552,7 @@ def test_a_checkpoint_of_which_a_sidecar_went_is_followed_by_a_whole_one(
     table: WrittenTable, bus: MemoryBus
 ) -> None:
     service, log = checkpointer(bus), log_folder(table)
-    ask_for_v2_checkpoints(table)
+    enable_v2_checkpoints(table)
     append_until(table, 10)
     service.poll()
     for path in (log / "_sidecars").iterdir():
@@ -570,7 +568,7 @@ def test_a_checkpoint_of_which_a_sidecar_went_is_followed_by_a_whole_one(
 def test_two_instances_that_take_turns_never_name_a_sidecar_that_is_cleaned_up(
     table: WrittenTable, bus: MemoryBus
 ) -> None:
-    ask_for_v2_checkpoints(table)
+    enable_v2_checkpoints(table)
     instances, store = [checkpointer(bus), checkpointer(bus)], LocalStore(table.root)
     for due in range(10, 80, 10):
         append_until(table, due)
@@ -689,7 +687,7 @@ def test_the_checksum_of_a_small_table_lists_its_files_and_their_sizes(
     assert sum(body["fileSizeHistogram"]["fileCounts"]) == len(table.files)
 
 
-def test_a_long_compaction_is_made_of_our_shorter_ones_and_says_what_the_commits_say(
+def test_a_long_compaction_is_made_of_our_shorter_ones_and_equals_the_commits(
     table: WrittenTable, bus: MemoryBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table.set_metadata(**{"delta.checkpointInterval": "1000"})

@@ -144,9 +144,7 @@ def test_the_only_checkpoint_after_a_cleanup_is_no_finding(table: WrittenTable) 
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda one: one.__name__)
-def test_each_damage_is_found_and_said_what_to_do_about(
-    table: WrittenTable, damage: Damage
-) -> None:
+def test_each_damage_is_found_with_its_remedy(table: WrittenTable, damage: Damage) -> None:
     damage(table)
     kind, can_repair = DAMAGES[damage]
     result = findings(table)
@@ -164,7 +162,7 @@ def test_each_damage_is_found_and_said_what_to_do_about(
     [tear_a_checkpoint, forge_a_checkpoint, turn_the_hint_back, tear_a_checksum],
     ids=lambda one: one.__name__,
 )
-def test_wrong_files_of_the_log_are_repaired_and_the_table_reads_as_before(
+def test_damaged_files_of_the_log_are_repaired_and_the_table_reads_as_before(
     table: WrittenTable, damage: Damage
 ) -> None:
     before = sorted(DeltaTable(table.root).file_uris())
@@ -223,7 +221,7 @@ def test_rows_that_statistics_state_wrongly_are_found(table: WrittenTable) -> No
     assert findings(table, "--footers", "0") == []
 
 
-def test_a_lost_or_wrong_file_of_deletion_vectors_is_named(table: WrittenTable) -> None:
+def test_a_missing_or_damaged_file_of_deletion_vectors_is_named(table: WrittenTable) -> None:
     [vector], stored = placed([of_rows([1])], UUID(int=7), 0)
     assert stored is not None
     path, content = stored

@@ -73,7 +73,7 @@ def test_sizes_are_counted_between_edges() -> None:
     assert histogram([0, MIB - 1, MIB, 2048 * MIB]) == (2, 1, 0, 0, 0, 1)
 
 
-def test_the_command_tells_costs_histogram_and_the_next_task(tmp_path: Path) -> None:
+def test_the_command_shows_costs_histogram_and_the_next_task(tmp_path: Path) -> None:
     table = WrittenTable(tmp_path / "t").create()
     table.allow_vectors()
     for version in range(25):

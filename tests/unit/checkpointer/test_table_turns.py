@@ -1,41 +1,22 @@
 """Whose turn it is among tables with long work."""
 
-from dataclasses import dataclass
 from math import inf
 from uuid import UUID
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders import StillClock
 from tidegate_checkpointer.table_turns import DEADLINE_S, SHORT_S, TableTurns
 
 TABLE, OTHER = UUID(int=1), UUID(int=2)
-
-
-@dataclass
-class Hands:
-    """A clock that a test moves."""
-
-    now_s: float = 0.0
-
-    def now_ms(self) -> int:
-        """Return its time."""
-        return round(self.now_s * 1000)
-
-    def boot_s(self) -> float:
-        """Return its time."""
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        """Move on."""
-        self.now_s += seconds
 
 
 @given(st.floats(0, 100), st.floats(0, 100), st.floats(0, 50), st.integers(0, 5), st.integers(0, 5))
 def test_cost_wait_and_readers_make_a_table_urgent(
     cost_s: float, more_s: float, waited_s: float, readers: int, more: int
 ) -> None:
-    clock = Hands()
+    clock = StillClock(epoch_ms=0)
     turns = TableTurns(clock, {TABLE: readers, OTHER: readers + more})
     turns.wait(OTHER, cost_s + more_s)
     clock.sleep(1.0)
@@ -45,7 +26,7 @@ def test_cost_wait_and_readers_make_a_table_urgent(
 
 
 def test_no_table_waits_beyond_the_deadline_behind_one_that_has_not() -> None:
-    clock = Hands()
+    clock = StillClock(epoch_ms=0)
     turns = TableTurns(clock)
     turns.wait(OTHER, 0.0)
     clock.sleep(DEADLINE_S)
@@ -56,7 +37,7 @@ def test_no_table_waits_beyond_the_deadline_behind_one_that_has_not() -> None:
 
 
 def test_a_table_rests_as_long_as_its_turn_took() -> None:
-    clock = Hands()
+    clock = StillClock(epoch_ms=0)
     turns = TableTurns(clock)
     turns.wait(TABLE, 1.0)
     turns.took(TABLE, 5.0)

@@ -55,18 +55,18 @@ def after_first_proposals() -> Callable[[Gate], None]:
     return lambda gate: write(gate, 2, remove("b"), add("b", deletionVector=vector()))
 
 
-def ask(gate: Gate, *rows: Row, read_version: int = 2) -> Outcome:
+def answer_to(gate: Gate, *rows: Row, read_version: int = 2) -> Outcome:
     reads = ReadSet(files=tuple(row["remove"]["path"] for row in rows if "remove" in row))
     [outcome] = gate.ask(proposal(*rows, read_version=read_version, reads=reads))
     return outcome
 
 
 def test_a_file_leaves_with_the_vector_that_it_has(gate: Gate) -> None:
-    outcome = ask(gate, remove("b", deletionVector=vector()), add("c"))
+    outcome = answer_to(gate, remove("b", deletionVector=vector()), add("c"))
     assert outcome.status == "committed"
     [removed] = [row["remove"] for row in gate.entries()[3] if "remove" in row]
     assert removed["deletionVector"] == vector()
-    assert rule_of(ask(gate, remove("b", deletionVector=vector()), read_version=3)) == (
+    assert rule_of(answer_to(gate, remove("b", deletionVector=vector()), read_version=3)) == (
         "removed_file_not_live"
     )
 
@@ -83,14 +83,14 @@ def test_a_file_leaves_with_the_vector_that_it_has(gate: Gate) -> None:
     ],
 )
 def test_a_file_does_not_leave_with_another_vector(gate: Gate, row: Row) -> None:
-    outcome = ask(gate, row)
+    outcome = answer_to(gate, row)
     assert rule_of(outcome) == "removed_file_not_live"
     assert "deletion vector" in rejection_of(outcome).reason
 
 
 def test_a_file_with_a_vector_is_not_added_again_without_it(gate: Gate) -> None:
     for row in (add("b"), add("b", dataChange=False)):
-        assert rule_of(ask(gate, row)) == "added_file_live"
+        assert rule_of(answer_to(gate, row)) == "added_file_live"
 
 
 def new(**changed: Any) -> Row:
@@ -106,9 +106,9 @@ def stored(gate: Gate, *rows: int, number: int = 0) -> Row:
 
 def test_rows_are_deleted_by_a_vector_and_the_vector_by_another(gate: Gate) -> None:
     one, other = stored(gate, 3), stored(gate, 3, 4, number=1)
-    first = ask(gate, remove("a"), add("a", deletionVector=one, stats=WIDE))
+    first = answer_to(gate, remove("a"), add("a", deletionVector=one, stats=WIDE))
     assert first.status == "committed"
-    second = ask(
+    second = answer_to(
         gate,
         remove("a", deletionVector=one),
         add("a", deletionVector=other, stats=WIDE),
@@ -119,22 +119,22 @@ def test_rows_are_deleted_by_a_vector_and_the_vector_by_another(gate: Gate) -> N
 
 
 def test_a_vector_is_read_before_it_is_believed(gate: Gate) -> None:
-    def told(wrong: Row) -> str:
-        return rule_of(ask(gate, remove("a"), add("a", deletionVector=wrong, stats=WIDE)))
+    def rule_for(wrong: Row) -> str:
+        return rule_of(answer_to(gate, remove("a"), add("a", deletionVector=wrong, stats=WIDE)))
 
     right = stored(gate, 3, 4)
-    assert told(new()) == "vector_unreadable"
-    assert told({**right, "cardinality": 3}) == "vector_unreadable"
-    assert told({**right, "offset": 2}) == "vector_unreadable"
-    assert told(stored(gate, 10, number=2)) == "rows_out_of_range"
+    assert rule_for(new()) == "vector_unreadable"
+    assert rule_for({**right, "cardinality": 3}) == "vector_unreadable"
+    assert rule_for({**right, "offset": 2}) == "vector_unreadable"
+    assert rule_for(stored(gate, 10, number=2)) == "rows_out_of_range"
     inline_one = inline(of_rows([10])).model_dump(by_alias=True, exclude_none=True)
-    assert told(inline_one) == "rows_out_of_range"
+    assert rule_for(inline_one) == "rows_out_of_range"
 
 
 def test_a_vector_that_is_there_already_is_not_read_again(gate: Gate) -> None:
     write(gate, 3, remove("b", deletionVector=vector()), add("b", deletionVector=new()))
     again = add("b", deletionVector=new(), stats=WIDE, dataChange=False)
-    assert ask(gate, again, read_version=3).status == "committed"
+    assert answer_to(gate, again, read_version=3).status == "committed"
 
 
 @pytest.mark.parametrize(
@@ -142,19 +142,19 @@ def test_a_vector_that_is_there_already_is_not_read_again(gate: Gate) -> None:
 )
 def test_a_vector_lies_in_a_folder_that_means_the_same_to_all(gate: Gate, folder: str) -> None:
     added = add("a", deletionVector=vector(folder + "0" * 20), stats=WIDE)
-    assert rule_of(ask(gate, remove("a"), added)) == "bad_path"
+    assert rule_of(answer_to(gate, remove("a"), added)) == "bad_path"
 
 
 def test_a_vector_is_added_only_to_a_file_that_leaves_with_the_one_it_has(gate: Gate) -> None:
     added = add("b", deletionVector=new(), stats=WIDE)
-    assert rule_of(ask(gate, remove("b"), added)) == "removed_file_not_live"
-    assert rule_of(ask(gate, added)) == "added_file_live"
+    assert rule_of(answer_to(gate, remove("b"), added)) == "removed_file_not_live"
+    assert rule_of(answer_to(gate, added)) == "added_file_live"
     twice = add("b", deletionVector=new(), stats=WIDE)
-    assert rule_of(ask(gate, remove("b", deletionVector=new()), twice)) == "duplicate_action"
+    assert rule_of(answer_to(gate, remove("b", deletionVector=new()), twice)) == "duplicate_action"
 
 
 def test_a_file_may_lose_its_vector(gate: Gate) -> None:
-    assert ask(gate, remove("b", deletionVector=vector()), add("b")).status == "committed"
+    assert answer_to(gate, remove("b", deletionVector=vector()), add("b")).status == "committed"
     assert state_of(gate).files["b"] is None
 
 
@@ -170,7 +170,7 @@ def test_a_file_may_lose_its_vector(gate: Gate) -> None:
 def test_a_vector_needs_the_count_of_rows_and_wide_bounds(
     gate: Gate, stats: str | None, why: str
 ) -> None:
-    assert rule_of(ask(gate, remove("a"), add("a", deletionVector=new(), stats=stats))) == why
+    assert rule_of(answer_to(gate, remove("a"), add("a", deletionVector=new(), stats=stats))) == why
 
 
 def test_a_repeated_file_keeps_its_vector_under_any_bounds(gate: Gate) -> None:
@@ -188,11 +188,11 @@ def test_no_vector_is_added_to_a_table_without_the_property() -> None:
     gate = Gate()
     gate.ask(creating(FEATURE, metadata()), proposal(add("a")))
     rows = (remove("a"), add("a", deletionVector=new(), stats=WIDE))
-    assert rule_of(ask(gate, *rows, read_version=1)) == "vectors_not_allowed"
+    assert rule_of(answer_to(gate, *rows, read_version=1)) == "vectors_not_allowed"
 
 
-def test_whoever_begins_anew_remembers_the_vectors(gate: Gate) -> None:
-    ask(gate, add("c"))
+def test_a_restart_remembers_the_vectors(gate: Gate) -> None:
+    answer_to(gate, add("c"))
     state = state_of(gate)
     assert dict(state.files) == {"a": None, "b": "ux@1:34:1", "c": None}
     assert dict(recovery.load(gate.stores[ROOT], TABLE, 10).files) == dict(state.files)
@@ -200,7 +200,7 @@ def test_whoever_begins_anew_remembers_the_vectors(gate: Gate) -> None:
 
 def test_a_vector_that_was_taken_away_again_is_forgotten(gate: Gate) -> None:
     write(gate, 3, remove("b", deletionVector=vector()), add("b"))
-    assert ask(gate, remove("b"), read_version=3).status == "committed"
+    assert answer_to(gate, remove("b"), read_version=3).status == "committed"
 
 
 def test_a_malformed_vector_in_the_log_stops_the_table() -> None:

@@ -253,14 +253,14 @@ def answer_to(gate: Gate, one: Proposal | bytes) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("row", [row for rule, row in MALFORMED_ACTIONS if rule == "bad_metadata"])
-def test_who_proposes_wrong_metadata_is_not_told_to_restore_a_table(gate: Gate, row: Row) -> None:
+def test_the_remedy_of_invalid_metadata_is_not_a_restore(gate: Gate, row: Row) -> None:
     [outcome] = gate.ask(proposal(row))
     reason = rejection_of(outcome).reason
     assert not any(word in reason for word in ("restore", "another reader", "Error(")), reason
 
 
 @pytest.mark.parametrize(("rule", "row"), MALFORMED_ACTIONS)
-def test_a_wrong_action_is_refused(gate: Gate, rule: str, row: Row) -> None:
+def test_an_invalid_action_is_refused(gate: Gate, rule: str, row: Row) -> None:
     assert answer_to(gate, proposal(row, read_version=1)) == ("rejected", rule)
 
 
@@ -272,13 +272,13 @@ def test_actions_that_do_not_go_together_are_refused(
 
 
 @pytest.mark.parametrize(("rule", "fields"), FIELDS)
-def test_a_wrong_field_is_refused(gate: Gate, rule: str, fields: dict[str, Any]) -> None:
+def test_an_invalid_field_is_refused(gate: Gate, rule: str, fields: dict[str, Any]) -> None:
     one = proposal(add("a"), **fields)
     assert answer_to(gate, one) == ("rejected", rule)
 
 
 @pytest.mark.parametrize(("rule", "value"), UNREADABLE)
-def test_what_cannot_be_read_is_set_aside_with_its_bytes(
+def test_what_cannot_be_read_becomes_a_dead_letter_with_its_bytes(
     gate: Gate, rule: str, value: bytes
 ) -> None:
     assert gate.ask(value) == []
@@ -341,7 +341,7 @@ def test_a_malformed_record_with_a_readable_identity_is_refused_for_ever(
         {"kind": "verbatim"},
     ],
 )
-def test_without_a_readable_position_it_is_set_aside_and_denied(
+def test_without_a_readable_position_it_is_a_dead_letter_and_denied(
     gate: Gate, fields: dict[str, Any]
 ) -> None:
     one = proposal(add("a"))
@@ -450,7 +450,7 @@ def test_a_table_is_not_created_just_anywhere(
     assert UUID(int=99) not in gate.tables()
 
 
-def test_a_flood_of_what_is_wrong_in_itself_costs_no_version(gate: Gate) -> None:
+def test_a_flood_of_invalid_proposals_costs_no_version(gate: Gate) -> None:
     before = len(gate.entries())
     outcomes = gate.ask(*(proposal(add("../x")) for _ in range(100)))
     assert {outcome.status for outcome in outcomes} == {"rejected"}

@@ -146,9 +146,7 @@ def test_what_is_ignored_may_be_nested_deeply_in_a_foreign_version(line: str, le
     ],
     ids=["size", "baseRowId", "version", "surrogate", "depth"],
 )
-def test_a_foreign_version_that_says_what_nobody_can_read_halts_its_table_alone(
-    row: str | Row,
-) -> None:
+def test_an_unreadable_foreign_version_halts_its_table_alone(row: str | Row) -> None:
     gate = begun()
     foreign(gate, row)
     [outcome] = gate.ask(proposal(add("ours"), read_version=1))
@@ -213,7 +211,7 @@ def test_the_last_version_that_has_a_time_left_can_be_read() -> None:
 
 
 @pytest.mark.parametrize("at_ms", [NOW_MS + 10**12, TIMESTAMP_MAX, 2**63, 10**30])
-def test_what_a_foreign_version_says_of_its_time_without_being_asked_is_not_followed(
+def test_the_timestamp_of_a_foreign_version_is_ignored_without_in_commit_timestamps(
     at_ms: int,
 ) -> None:
     gate = begun()

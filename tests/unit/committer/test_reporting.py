@@ -12,17 +12,7 @@ import pytest
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tests.builders import (
-    NOW_MS,
-    ROOT,
-    Gate,
-    add,
-    create,
-    delete,
-    info,
-    late,
-    proposal,
-)
+from tests.builders import NOW_MS, ROOT, Gate, add, create, delete, info, late, proposal
 from tests.support.other_engines import write_next
 from tests.support.outcomes import rejection_of
 from tests.support.registry import publish, table_record
@@ -82,13 +72,13 @@ def test_who_has_no_turn_is_a_standby_and_ready() -> None:
     assert gate.loop.readiness == (False, "joining: the group has not let it in")
     gate.loop.step()
     assert gate.loop.readiness == (True, "active: 1 topic partitions")
-    heir = gate.start()
-    heir.step()
-    assert not heir.readiness[0], "the group is still sharing out"
+    successor = gate.start()
+    successor.step()
+    assert not successor.readiness[0], "the group is still sharing out"
     gate.loop.step()
-    heir.step()
+    successor.step()
     gate.loop.step()
-    result = sorted(loop.readiness for loop in (gate.loop, heir))
+    result = sorted(loop.readiness for loop in (gate.loop, successor))
     assert [is_ready for is_ready, _ in result] == [True, True]
     assert [why.partition(":")[0] for _, why in result] == ["active", "standby"]
 
@@ -136,7 +126,7 @@ def test_a_store_that_is_away_makes_no_watchman_restart_the_committer(gate: Gate
     with down:
         well = watched(gate, 300)
     assert all(well), f"unwell after {well.index(False)} s"
-    assert gate.loop.unsettled == 1, "it waits for the store"
+    assert gate.loop.pending == 1, "it waits for the store"
 
 
 def test_a_put_that_never_ends_is_no_progress() -> None:
@@ -196,7 +186,7 @@ def test_a_rule_that_somebody_else_wrote_into_the_log_is_no_label(gate: Gate) ->
     assert "made_up_by_somebody" not in prometheus_client.generate_latest().decode()
 
 
-def test_an_outcome_is_one_line_with_all_that_is_asked_of_it(
+def test_an_outcome_is_one_line_with_all_its_fields(
     gate: Gate, lines: list[dict[str, Any]]
 ) -> None:
     trace = (TRACEPARENT, compose_traceparent(0xABC, 9).encode())
@@ -239,7 +229,7 @@ def test_who_creates_a_table_that_is_there_is_no_conflict(gate: Gate) -> None:
     assert "table_exists" not in [sample.labels["kind"] for sample in conflicts.samples]
 
 
-def test_what_is_told_again_is_counted_once(gate: Gate) -> None:
+def test_a_repeat_is_counted_once(gate: Gate) -> None:
     one, counted = proposal(add("a")), {"table": "shop", "outcome": "committed"}
     before = value("tidegate_proposals_total", **counted)
     assert [outcome.repeat for outcome in gate.ask(one, one)] == [False, True]

@@ -9,7 +9,7 @@ from tidegate_delta.errors import Misconfigured
 from tidegate_runtime.service.settings import load
 
 
-def test_no_root_is_allowed_unless_somebody_says_so() -> None:
+def test_no_root_is_allowed_unless_configured() -> None:
     assert CommitterSection().roots == ()
 
 
@@ -62,7 +62,7 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name() -> None:
         load(CommitterSettings, None, {"committer.refusal_per_s": "1"})
 
 
-def test_a_number_is_no_list_and_the_error_says_how_one_is_written(tmp_path: Path) -> None:
+def test_a_number_is_not_a_list_and_the_error_shows_how_to_write_one(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("committer: {roots: 7}")
     with pytest.raises(Misconfigured, match=r"committer\.roots .*a list, or text with commas"):

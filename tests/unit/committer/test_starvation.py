@@ -130,7 +130,7 @@ def test_the_loop_sleeps_until_the_deadline_of_a_hold() -> None:
     assert gate.table_committer().waits_until_s == pytest.approx(gate.clock.boot + 0.5)
 
 
-def test_during_a_hold_ready_bytes_overtake_and_the_offset_stays_at_the_first_unsettled() -> None:
+def test_during_a_hold_ready_bytes_overtake_and_the_offset_stays_at_the_first_pending() -> None:
     gate = gate_with(60_000)
     late = verbatim(gate, 1, info(txnId="w"), add("a"))
     gate.ask(proposal(add("b")))

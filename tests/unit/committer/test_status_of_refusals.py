@@ -6,13 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.builders import (
-    Gate,
-    add,
-    create,
-    proposal,
-    value_of,
-)
+from tests.builders import Gate, add, create, proposal, value_of
 from tidegate_messages.codec import Headers, headers
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Proposal
@@ -30,7 +24,7 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def wrong(one: Proposal, **fields: Any) -> bytes:
+def replaced(one: Proposal, **fields: Any) -> bytes:
     """Return a proposal with some fields replaced by wrong ones."""
     return json.dumps({**json.loads(value_of(one)), **fields}).encode()
 
@@ -52,7 +46,7 @@ def test_without_a_readable_identity_a_record_is_denied_by_its_headers(
     gate: Gate, missing: str
 ) -> None:
     one = proposal(add("a"))
-    value = wrong(one, **{missing: "x"})
+    value = replaced(one, **{missing: "x"})
     assert ask(gate, value, headers(one)) == [("denied", "malformed")]
     assert len(gate.letters()) == len(gate.entries()) == 1
 
@@ -63,17 +57,17 @@ def test_a_malformed_request_is_denied_and_not_carried_out(
 ) -> None:
     before = gate.tables()
     one = proposal(kind=kind, **fields)
-    assert ask(gate, wrong(one, **BAD_TYPE)) == [("denied", "malformed")]
-    assert ask(gate, wrong(one, **UNKNOWN)) == [("denied", "not_supported")]
-    assert ask(gate, wrong(one, **BAD_ACTION)) == [("denied", "malformed")]
+    assert ask(gate, replaced(one, **BAD_TYPE)) == [("denied", "malformed")]
+    assert ask(gate, replaced(one, **UNKNOWN)) == [("denied", "not_supported")]
+    assert ask(gate, replaced(one, **BAD_ACTION)) == [("denied", "malformed")]
     assert gate.tables() == before
     assert len(gate.entries()) == 1
 
 
 def test_a_malformed_question_is_denied(gate: Gate) -> None:
     question = proposal(kind="app_versions", app_ids=["a"])
-    assert ask(gate, wrong(question, **BAD_TYPE)) == [("denied", "malformed")]
-    assert ask(gate, wrong(question, **UNKNOWN)) == [("denied", "not_supported")]
+    assert ask(gate, replaced(question, **BAD_TYPE)) == [("denied", "malformed")]
+    assert ask(gate, replaced(question, **UNKNOWN)) == [("denied", "not_supported")]
 
 
 @pytest.mark.parametrize("fields", [BAD_ACTION, BAD_TYPE, {"table_id": "another"}])
@@ -81,14 +75,14 @@ def test_a_malformed_creation_is_denied_as_there_is_no_log_to_refuse_it_in(
     fields: dict[str, Any],
 ) -> None:
     gate = Gate()
-    assert ask(gate, wrong(create(), **fields)) == [("denied", "malformed")]
+    assert ask(gate, replaced(create(), **fields)) == [("denied", "malformed")]
     assert gate.tables() == {}
 
 
 def test_a_malformed_commit_to_an_unknown_table_is_denied(gate: Gate) -> None:
     one = proposal(add("a"), table=UUID(int=3))
-    assert ask(gate, wrong(one, **BAD_TYPE)) == [("denied", "malformed")]
-    assert ask(gate, wrong(one, **BAD_ACTION)) == [("denied", "unknown_table")]
+    assert ask(gate, replaced(one, **BAD_TYPE)) == [("denied", "malformed")]
+    assert ask(gate, replaced(one, **BAD_ACTION)) == [("denied", "unknown_table")]
 
 
 def test_a_creation_at_the_root_of_another_tables_registration_is_denied(gate: Gate) -> None:

@@ -89,7 +89,7 @@ def test_who_waits_for_his_turn_keeps_no_thread_from_others() -> None:
         puts.close()
 
 
-def test_what_a_put_raises_is_raised_where_it_is_asked_for() -> None:
+def test_an_error_of_a_put_is_raised_where_its_result_is_read() -> None:
     puts = StoreThreads(PUTS_MAX, "put")
 
     def work() -> PutResult:

@@ -62,12 +62,10 @@ def test_who_waits_for_a_store_that_hangs_makes_no_watchman_restart_the_committe
 ) -> None:
     gate.send(proposal(add("a")))
     gate.settle()
-    assert (gate.loop.unsettled, gate.loop.movable) == (1, 0)
+    assert (gate.loop.pending, gate.loop.movable) == (1, 0)
 
 
-def test_a_table_is_asked_for_once_and_looked_after_ever_more_rarely(
-    gate: Gate, held: Held
-) -> None:
+def test_a_load_is_started_once_and_checked_ever_more_rarely(gate: Gate, held: Held) -> None:
     table_committer = gate.table_committer()
     gate.settle()
     assert len(held.asked) == 1
@@ -88,7 +86,7 @@ def test_nobody_is_kept_awake_by_tables_that_are_idle(gate: Gate, held: Held) ->
     assert worker.waits_until_s is None
 
 
-def test_a_view_that_is_too_old_is_read_anew_aside(gate: Gate, held: Held) -> None:
+def test_a_view_that_is_too_old_is_reloaded_in_the_background(gate: Gate, held: Held) -> None:
     held.answer()
     gate.settle()
     gate.clock.boot += 2 * gate.settings.view_age_max_s
@@ -119,9 +117,7 @@ def test_a_load_that_fails_is_for_its_table_alone(
     assert [outcome.status for outcome in result] == ["committed", "committed"]
 
 
-def test_what_was_asked_before_a_halt_by_hand_does_not_count_after_it(
-    gate: Gate, held: Held
-) -> None:
+def test_requests_from_before_a_halt_by_hand_do_not_count_after_it(gate: Gate, held: Held) -> None:
     root = gate.table_committer().record.table_root
     gate.ask(proposal(kind="halt", reason="files are moved", table_root=root))
     held.answer()

@@ -15,7 +15,7 @@ from tidegate_messages.published_records import TableRecord
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 
 
-def test_what_a_newer_release_says_of_a_table_stays_in_the_registry() -> None:
+def test_fields_of_a_newer_release_stay_in_the_registry() -> None:
     gate = Gate()
     gate.ask(create())
     record = gate.tables()[TABLE].model_dump(mode="json") | {"from_a_newer_release": {"a": 1}}
@@ -48,9 +48,9 @@ def test_what_another_release_committed_is_not_committed_again(
     rows = gate.entries()[1]
     changed(rows[0]["commitInfo"]["tidegate"])
     gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes(rows))
-    heir = Gate(stores=gate.stores)
-    heir.ask(proposal(kind="register", table=TABLE, table_root=ROOT, proposal_id=UUID(int=9)))
-    [again] = heir.ask(one)
+    successor = Gate(stores=gate.stores)
+    successor.ask(proposal(kind="register", table=TABLE, table_root=ROOT, proposal_id=UUID(int=9)))
+    [again] = successor.ask(one)
     assert (again.status, again.version, again.repeat) == ("committed", 1, True)
-    assert len(heir.entries()) == 2
-    assert json.loads(json.dumps(heir.entries()[1])) == rows
+    assert len(successor.entries()) == 2
+    assert json.loads(json.dumps(successor.entries()[1])) == rows

@@ -72,7 +72,7 @@ def test_conflicts_have_delta_sparks_names(cases: list[Case]) -> None:
             assert said == f"conflict {expected['error_class'].partition('.')[0]}", case["name"]
 
 
-def test_the_moments_of_a_case_are_told_by_utc(cases: list[Case]) -> None:
+def test_the_times_of_a_case_are_in_utc(cases: list[Case]) -> None:
     [case] = [case for case in cases if case["name"] == "partition_types/timestamp-eq-hit"]
     later = json.loads(json.dumps(case["winners"]).replace("00:00:00", "00:00:01"))
     assert verdict_on(case).startswith("conflict")
@@ -125,7 +125,7 @@ def test_who_appends_to_an_identity_column_is_vouched_for(cases: list[Case]) -> 
     assert not any("metaData" in row for row in answer["committed"])
 
 
-def test_a_removal_is_told_without_partition_values_that_are_null(cases: list[Case]) -> None:
+def test_a_removal_is_published_without_partition_values_that_are_null(cases: list[Case]) -> None:
     """The judge answers in delta-spark's form; the log keeps them as they came."""
     [case] = [case for case in cases if case["name"] == "metadata/only-loser-vs-delete"]
     case = copy.deepcopy(case)

@@ -48,7 +48,7 @@ def tables(count: int) -> dict[UUID, TableRecord]:
 def overview(count: int = 12) -> Overview:
     """Return an overview of an installation in which several things are wrong."""
     result = tables(count)
-    aside = FollowerRecord(
+    quarantined = FollowerRecord(
         service="cdc-publisher",
         table=ASIDE,
         name=result[ASIDE].name,
@@ -74,11 +74,11 @@ def overview(count: int = 12) -> Overview:
         else StreamStatus(one.name, "up to date", one.published_through, one.published_through)
         for number, one in enumerate(result.values())
     ]
-    streams[1] = StreamStatus(result[ASIDE].name, "stopped", 42, 39, reason=aside.reason)
+    streams[1] = StreamStatus(result[ASIDE].name, "stopped", 42, 39, reason=quarantined.reason)
     return replace(
         well(),
         tables=result,
-        aside={ASIDE: [aside]},
+        quarantined={ASIDE: [quarantined]},
         streams=streams,
         letters=DeadLetters(3, (letter,)),
     )

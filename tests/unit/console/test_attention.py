@@ -52,7 +52,7 @@ def well() -> Overview:
             "cdc-publisher": state("cdc-publisher", commits, active),
         },
         tables={TABLE: record},
-        aside={},
+        quarantined={},
         streams=(StreamStatus("t", "up to date", 4, 4),),
         letters=DeadLetters(0, ()),
         unread={},
@@ -116,7 +116,7 @@ def test_a_halted_table_is_a_problem_and_one_halted_by_hand_a_note() -> None:
     assert (result.level, result.do) == ("note", "when it is over: `tidegate table reopen t`")
 
 
-def test_a_table_that_a_follower_has_set_aside_is_one_problem_not_two() -> None:
+def test_a_table_that_a_follower_quarantined_is_one_problem_not_two() -> None:
     record = FollowerRecord(
         service="cdc-publisher",
         table=TABLE,
@@ -127,26 +127,26 @@ def test_a_table_that_a_follower_has_set_aside_is_one_problem_not_two() -> None:
         attempts=3,
     )
     stopped = StreamStatus("t", "stopped", 4, 2, reason="no key")
-    overview = replace(well(), aside={TABLE: [record]}, streams=(stopped,))
+    overview = replace(well(), quarantined={TABLE: [record]}, streams=(stopped,))
     assert found(overview) == [("problem", "t")]
-    assert found(replace(overview, aside={})) == [("problem", "t")]
+    assert found(replace(overview, quarantined={})) == [("problem", "t")]
 
 
-def letter(age_ms: int) -> DeadLetter:
+def dead_letter(age_ms: int) -> DeadLetter:
     return DeadLetter(
         5, NOW_MS - age_ms, "malformed", "no JSON", "tidegate.proposals/0@9", None, None, 3
     )
 
 
 def test_dead_letters_of_the_last_day_are_worth_a_note() -> None:
-    old = replace(well(), letters=DeadLetters(9, (letter(DAY_MS),)))
+    old = replace(well(), letters=DeadLetters(9, (dead_letter(DAY_MS),)))
     assert attention(old) == []
-    new = replace(well(), letters=DeadLetters(9, (letter(5), letter(DAY_MS))))
+    new = replace(well(), letters=DeadLetters(9, (dead_letter(5), dead_letter(DAY_MS))))
     [result] = attention(new)
     assert result.what == "1 in the last day; the newest, of tidegate.proposals/0@9: no JSON"
 
 
-def test_problems_come_before_notes_and_say_what_to_do() -> None:
+def test_problems_come_before_notes_and_have_a_remedy() -> None:
     alone = of_committer(well(), member(TOPICS.proposals, 0, 1))
     overview = replace(alone, unread={"dead letters": "TOPIC_AUTHORIZATION_FAILED"})
     result = attention(overview)

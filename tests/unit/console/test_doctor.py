@@ -75,7 +75,7 @@ def test_a_table_that_can_be_read_and_written_is_well(tmp_path: Path) -> None:
     assert not [path for path in (tmp_path / "t" / "_tidegate").rglob("*") if path.is_file()]
 
 
-def test_a_checksum_that_contradicts_the_log_is_wrong(tmp_path: Path) -> None:
+def test_a_checksum_that_contradicts_the_log_is_invalid(tmp_path: Path) -> None:
     deltalake.write_deltalake(tmp_path / "t", pa.table({"k": [1]}))
     store = LocalStore((tmp_path / "t").as_uri())
     right = version_checksum.of(open_snapshot(store))
@@ -91,7 +91,7 @@ def test_a_checksum_that_contradicts_the_log_is_wrong(tmp_path: Path) -> None:
     assert "numFiles" in result[1].found
 
 
-def test_a_root_without_a_table_is_wrong_and_the_next_is_looked_at(tmp_path: Path) -> None:
+def test_a_root_without_a_table_is_a_problem_and_the_next_is_checked(tmp_path: Path) -> None:
     deltalake.write_deltalake(tmp_path / "t", pa.table({"k": [1]}))
     roots = [(tmp_path / name).as_uri() for name in ("nothing", "t")]
     result = list(stores(roots, {}, probes=False))

@@ -9,6 +9,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
+from tests.builders import StillClock
 from tests.unit.console.installation import (
     ASIDE,
     BY_HAND,
@@ -46,29 +47,13 @@ PAGES = (
 )
 
 
-class Time:
-    """A clock that tests set."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now_ms(self) -> int:
-        return NOW_MS + int(self.seconds * 1000)
-
-    def boot_s(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
-
-
 class Site:
     """The application over a made-up installation, and somebody's browser."""
 
     def __init__(self, folder: Path, *, with_operators: bool, tables: int = 12) -> None:
         token = folder / "token"
         token.write_text(TOKEN + "\n", encoding="utf-8")
-        self.clock, self.made_up = Time(), MadeUp(tables)
+        self.clock, self.made_up = StillClock(epoch_ms=NOW_MS), MadeUp(tables)
         self.operators = Operators(str(token) if with_operators else None, self.clock)
         self.keeper = OverviewKeeper(self.made_up.overview, 5.0)
         self.keeper.read_now()
@@ -212,9 +197,9 @@ def test_a_session_is_a_cookie_for_this_site_only_and_ends(site: Site) -> None:
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
     assert TOKEN not in cookie
-    site.clock.seconds = SESSION_S + 1
+    site.clock.boot = SESSION_S + 1
     assert site.browser.post(f"/tables/{WELL}/retry", data={"csrf": "x"}).status_code == 403
-    site.clock.seconds = 0
+    site.clock.boot = 0
     csrf = site.signed_in()
     assert site.browser.post("/sign-out", data={"csrf": csrf}).status_code == 303
     assert "Sign in" in site.browser.get("/").text
@@ -224,9 +209,9 @@ def test_a_token_that_could_be_guessed_is_refused(tmp_path: Path) -> None:
     short = tmp_path / "short"
     short.write_text("1234", encoding="utf-8")
     with pytest.raises(Misconfigured, match="fewer than 16 characters"):
-        Operators(str(short), Time())
+        Operators(str(short), StillClock(epoch_ms=NOW_MS))
     with pytest.raises(Misconfigured, match="cannot be read"):
-        Operators(str(tmp_path / "absent"), Time())
+        Operators(str(tmp_path / "absent"), StillClock(epoch_ms=NOW_MS))
 
 
 def test_a_form_that_is_too_large_is_refused(site: Site) -> None:
@@ -247,7 +232,7 @@ def test_the_last_reading_is_shown_while_kafka_is_away(site: Site) -> None:
     assert "orders_0001" in shown
 
 
-def test_before_the_first_reading_the_page_says_so(tmp_path: Path) -> None:
+def test_before_the_first_reading_the_page_shows_that(tmp_path: Path) -> None:
     site = Site(tmp_path, with_operators=False)
     keeper = OverviewKeeper(site.made_up.overview, 5.0)
     pages = Pages(keeper, site.made_up, site.operators, site.clock)
@@ -271,7 +256,7 @@ def test_a_thousand_tables_are_shown_by_the_page(tmp_path: Path) -> None:
     assert "page 5 of 5" in site.browser.get("/tables?page=99").text
 
 
-def test_sizes_and_ages_are_told_in_one_unit() -> None:
+def test_sizes_and_ages_are_shown_in_one_unit() -> None:
     assert [size(n) for n in (0, 1023, 1024, 5 * 2**30)] == [
         "0 bytes",
         "1023 bytes",
@@ -286,4 +271,4 @@ def test_sizes_and_ages_are_told_in_one_unit() -> None:
         "2 d ago",
     ]
     assert age(None, NOW_MS) == ""
-    assert overview(12).aside.keys() == {ASIDE}
+    assert overview(12).quarantined.keys() == {ASIDE}

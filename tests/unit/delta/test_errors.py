@@ -8,14 +8,14 @@ from tidegate_delta.errors import BrokenLog, TidegateError, UnsupportedFeature
 from tidegate_delta.schema.types import parse_schema
 
 
-def test_an_error_tells_what_is_wrong_apart_from_what_to_do() -> None:
+def test_an_error_separates_the_problem_from_the_remedy() -> None:
     error = BrokenLog("a line is torn", error_class="CorruptCommit", remedy="restore it")
     assert (error.fault, error.remedy) == ("a line is torn", "restore it")
     assert str(error) == "a line is torn; restore it"
     assert str(BrokenLog("a line is torn: restore it")) == "a line is torn: restore it"
 
 
-def test_an_error_is_the_same_told_of_a_table() -> None:
+def test_an_error_keeps_its_fields_where_a_table_is_named() -> None:
     error = UnsupportedFeature("asks for more", feature="x", remedy="drop it")
     error = error.with_fault(f"table t: {error.fault}")
     assert str(error) == "table t: asks for more; drop it"
@@ -39,7 +39,7 @@ def test_an_error_comes_whole_out_of_another_process() -> None:
         ('"long"', "no struct"),
     ],
 )
-def test_a_schema_that_is_none_is_told_in_words(text: str, words: str) -> None:
+def test_an_invalid_schema_is_a_readable_error(text: str, words: str) -> None:
     with pytest.raises(BrokenLog, match=words) as raised:
         parse_schema(text)
     assert "Error(" not in str(raised.value)

@@ -114,11 +114,11 @@ def test_more_members_than_partitions_leave_the_last_without_one() -> None:
 
 
 def test_an_expired_member_is_fenced_and_loses_its_partitions(bus: MemoryBus) -> None:
-    zombie, heir = member(bus), member(bus)
+    zombie, successor = member(bus), member(bus)
     zombie.poll(10, 0.0)
-    heir.poll(10, 0.0)
+    successor.poll(10, 0.0)
     bus.expire(zombie)
-    assert heir.poll(10, 0.0).assigned == (P0, P1)
+    assert successor.poll(10, 0.0).assigned == (P0, P1)
     with pytest.raises(Fenced):
         zombie.commit({P0: Offset(1)})
     assert bus.committed("g") == {}
@@ -126,9 +126,7 @@ def test_an_expired_member_is_fenced_and_loses_its_partitions(bus: MemoryBus) ->
     assert zombie.poll(10, 0.0) == Polled()
 
 
-def test_a_member_that_was_told_of_a_rebalance_may_commit_until_it_has_ended(
-    bus: MemoryBus,
-) -> None:
+def test_a_member_that_learned_of_a_rebalance_may_commit_until_it_has_ended(bus: MemoryBus) -> None:
     one, two, three = member(bus), member(bus), member(bus)
     one.poll(10, 0.0)
     two.poll(10, 0.0)
@@ -204,7 +202,7 @@ def test_a_reader_reads_from_anywhere_without_a_group(bus: MemoryBus) -> None:
     assert reader.read(P0, Offset(3), 0.0) == ()
 
 
-def test_a_missing_topic_is_said_with_the_remedy(bus: MemoryBus) -> None:
+def test_a_missing_topic_is_reported_with_the_remedy(bus: MemoryBus) -> None:
     missing = TopicPartition("q", 0)
     for ask in (
         lambda: bus.partitions("q"),

@@ -98,7 +98,7 @@ def test_a_jar_that_is_not_the_pinned_one_is_refused_and_nothing_is_kept(java: F
     assert [p.name for p in (java.folder / "cache" / "kafka").iterdir()] == ["4.1.1.lock"]
 
 
-def test_a_registry_that_does_not_answer_is_one_line_with_what_it_said(java: FakeJava) -> None:
+def test_a_registry_that_fails_is_one_line_with_its_answer(java: FakeJava) -> None:
     java.ivy('echo "  SERVER ERROR: connection refused url=x"')
     with pytest.raises(Unavailable, match="connection refused") as caught:
         ensure_jars(lambda _: None)
@@ -106,7 +106,7 @@ def test_a_registry_that_does_not_answer_is_one_line_with_what_it_said(java: Fak
     assert "ivysettings.xml" in str(caught.value)
 
 
-def test_without_pyspark_it_says_what_to_install(
+def test_without_pyspark_the_error_names_what_to_install(
     java: FakeJava, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     java.ivy("true")
@@ -115,7 +115,7 @@ def test_without_pyspark_it_says_what_to_install(
         ensure_jars(lambda _: None)
 
 
-def test_too_little_space_is_said_before_anything_is_fetched(
+def test_too_little_space_is_an_error_before_anything_is_fetched(
     java: FakeJava, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     java.ivy("true")
@@ -125,7 +125,9 @@ def test_too_little_space_is_said_before_anything_is_fetched(
     assert java.runs() == 0
 
 
-def test_no_java_says_what_to_install(java: FakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_the_error_names_what_to_install(
+    java: FakeJava, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(java.folder))
     with pytest.raises(Misconfigured, match="install Java 17"):
         java_command()

@@ -89,13 +89,10 @@ def test_a_newer_writers_fields_come_through() -> None:
         (body(kind="cancel"), "cancels"),
         (body(kind="verbatim"), "exact_version"),
         (body(kind="else"), "kind"),
-        (
-            body(actions=[{}], claim_check={"path": "p", "size": 1, "sha256": "0" * 64}),
-            "not both",
-        ),
+        (body(actions=[{}], claim_check={"path": "p", "size": 1, "sha256": "0" * 64}), "not both"),
     ],
 )
-def test_what_cannot_be_read_is_malformed_and_says_where(value: bytes | None, said: str) -> None:
+def test_what_cannot_be_read_is_malformed_at_a_named_place(value: bytes | None, said: str) -> None:
     with pytest.raises(MalformedRecord, match=said) as raised:
         decode(Proposal, value)
     assert raised.value.error_class == "malformed"

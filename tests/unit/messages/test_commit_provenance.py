@@ -37,7 +37,7 @@ def test_what_is_not_ours_in_shape_is_not_ours(told: Row) -> None:
     assert of(commit(1, info(tidegate=told))) is None
 
 
-def as_another_release_tells(change: Callable[[Row], object]) -> Provenance | None:
+def read_after(change: Callable[[Row], object]) -> Provenance | None:
     result = json.loads(ORIGIN.model_dump_json(exclude_none=True))
     change(result)
     return of(commit(1, info(tidegate=result)))
@@ -53,10 +53,10 @@ def as_another_release_tells(change: Callable[[Row], object]) -> Provenance | No
         lambda told: told["refused"][0]["reason"].update(advice="wait", path=["a"]),
     ],
 )
-def test_whose_an_entry_is_is_known_though_the_rest_is_told_otherwise(
+def test_the_owner_of_an_entry_is_known_though_other_fields_differ(
     change: Callable[[Row], object],
 ) -> None:
-    result = as_another_release_tells(change)
+    result = read_after(change)
     assert result is not None
     assert [(item.id, item.sha256) for item in result.accepted] == [
         (ORIGIN.accepted[0].id, "a" * 64)
@@ -67,7 +67,7 @@ def test_whose_an_entry_is_is_known_though_the_rest_is_told_otherwise(
 
 
 def test_a_refusal_that_nobody_can_read_holds() -> None:
-    result = as_another_release_tells(lambda told: told["refused"][0].update(reason="no"))
+    result = read_after(lambda told: told["refused"][0].update(reason="no"))
     assert result is not None
     assert result.refused[0].reason.rule == "unknown"
 
@@ -84,7 +84,7 @@ def test_a_refusal_that_nobody_can_read_holds() -> None:
     ],
 )
 def test_an_entry_that_names_nobody_is_not_ours(change: Callable[[Row], object]) -> None:
-    assert as_another_release_tells(change) is None
+    assert read_after(change) is None
 
 
 def test_fields_of_a_newer_release_survive() -> None:

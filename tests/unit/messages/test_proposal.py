@@ -50,9 +50,8 @@ def test_an_absent_read_set_is_not_an_empty_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "looked_at",
-    [{"whole_table": True}, {"files": ("a",)}, {"predicates": ({"op": "true"},)}],
+    "looked_at", [{"whole_table": True}, {"files": ("a",)}, {"predicates": ({"op": "true"},)}]
 )
-def test_a_read_set_that_looked_at_rows_is_not_empty(looked_at: dict[str, Any]) -> None:
+def test_a_read_set_that_names_rows_is_not_empty(looked_at: dict[str, Any]) -> None:
     assert not ReadSet(**looked_at).is_empty
     assert ReadSet(app_ids=("app",), domains=("d",)).is_empty

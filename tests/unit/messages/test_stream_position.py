@@ -34,7 +34,7 @@ def test_a_field_of_a_newer_release_survives() -> None:
         b'{"table":"00000000-0000-0000-0000-000000000009","version":3,"complete":true}',
     ],
 )
-def test_what_is_no_position_stops_its_table_alone_and_says_what_to_do(value: bytes) -> None:
+def test_an_invalid_position_stops_its_table_alone_with_a_remedy(value: bytes) -> None:
     sound = Position(table=UUID(int=2), version=2, complete=True)
     broken = UUID(int=1)
     newest: dict[bytes | None, bytes | None] = dict.fromkeys([b"flights", b"\xff", None], value)
@@ -55,6 +55,6 @@ def test_a_tombstone_takes_a_position_away_and_one_under_a_name_takes_none() -> 
     assert positions_of(newest) == {other.table: other}
 
 
-def test_the_number_of_changes_told_follows_the_index() -> None:
+def test_the_number_of_changes_published_follows_the_index() -> None:
     assert Position(table=UUID(int=1), version=0, complete=False).changes_published == 0
     assert Position(table=UUID(int=1), version=0, index=0, complete=False).changes_published == 1

@@ -22,7 +22,7 @@ def test_proposals_and_commits_are_never_compacted() -> None:
     assert cleanup[topics.table_state] == "compact"
 
 
-def test_what_is_read_to_its_end_at_each_look_is_compacted_soon() -> None:
+def test_what_is_read_to_its_end_at_each_poll_is_compacted_soon() -> None:
     topics = Topics()
     declared = {topic.name: topic.properties for topic in topics.declared()}
     for name in (topics.table_state, topics.cdc_positions):
@@ -36,7 +36,7 @@ def test_every_name_is_under_the_prefix_and_declared_once() -> None:
     assert len(set(names)) == len(names)
 
 
-def test_a_change_topic_has_no_letter_that_kafka_refuses() -> None:
+def test_a_change_topic_has_no_character_that_kafka_refuses() -> None:
     assert Topics().changes("sales.eu orders/ü") == "tidegate.cdc.sales.eu_orders__"
 
 

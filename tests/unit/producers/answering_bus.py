@@ -66,7 +66,7 @@ class Gate(MemoryBus):
         self.append(topic_partition, str(TABLE).encode(), encode(record), headers(record))
         return record
 
-    def tell(self, partition: int, outcome: Outcome) -> None:
+    def publish_outcome(self, partition: int, outcome: Outcome) -> None:
         """Publish an outcome."""
         topic_partition = TopicPartition(self.topics.outcomes, partition)
         self.append(
@@ -92,7 +92,7 @@ class _Answered(MemoryProducer):
             self._gate.sent.append((topic_partition, value))
             proposal = decode(Proposal, value)
             for outcome in self._gate.answers(proposal, sha256(value)):
-                self._gate.tell(topic_partition.partition, outcome)
+                self._gate.publish_outcome(topic_partition.partition, outcome)
 
 
 def committed(proposal: Proposal, digest: str, version: int = 1) -> Outcome:

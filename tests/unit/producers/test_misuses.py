@@ -58,11 +58,7 @@ COLUMNS: Final = StructType(
 
 CHECK: Final = {"delta.constraints.few": "v >= 0"}
 
-USERS: Final = (
-    "table.table",
-    "table.row_level_change",
-    "datasource.stream_writer",
-)
+USERS: Final = ("table.table", "table.row_level_change", "datasource.stream_writer")
 """The modules that take a client from the options."""
 
 Act = Callable[[Line], object]
@@ -570,7 +566,7 @@ def line(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Line:
 
 
 @pytest.mark.parametrize("misuse", MISUSES, ids=lambda one: one.name)
-def test_a_misuse_is_told_what_is_wrong_and_what_to_do(misuse: Misuse, line: Line) -> None:
+def test_a_misuse_is_answered_with_the_problem_and_the_remedy(misuse: Misuse, line: Line) -> None:
     before = sorted(line.root.parent.rglob("*"))
     proposed = len(line.gate.sent)
     with pytest.raises((TidegateError, TypeError)) as raised:

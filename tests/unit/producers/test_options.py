@@ -81,7 +81,7 @@ def test_deltas_later_options_are_refused_by_name(name: str) -> None:
     ],
     ids=str,
 )
-def test_only_one_option_says_what_is_replaced(given: dict[str, str], error_class: str) -> None:
+def test_only_one_option_may_set_what_is_replaced(given: dict[str, str], error_class: str) -> None:
     with pytest.raises(InvalidRequest) as raised:
         for_writing({**PATH, **given})
     assert raised.value.error_class == error_class
@@ -154,7 +154,7 @@ def test_kafka_options_stand_above_the_environment(monkeypatch: pytest.MonkeyPat
     assert settings.topics.proposals == "other.proposals"
 
 
-def test_a_wrong_kafka_option_is_named_and_no_secret_is_shown() -> None:
+def test_an_invalid_kafka_option_is_named_and_no_secret_is_shown() -> None:
     with pytest.raises(Misconfigured, match="mechanism") as raised:
         kafka_settings({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.password": "hush"})
     assert "hush" not in str(raised.value)

@@ -71,7 +71,7 @@ def why(told: dict[str, Any], kind: str) -> dict[str, str]:
     return {item["path"]: item["why"] for item in told[kind]}
 
 
-def test_a_dry_run_says_of_each_file_why_it_goes_or_stays_and_deletes_nothing(line: Line) -> None:
+def test_a_dry_run_lists_each_file_with_its_reason_and_deletes_nothing(line: Line) -> None:
     before = dict(in_memory(line).files)
     result = line.json(table_commands.app, "vacuum", "shop")
     goes, stays = why(result, "goes"), why(result, "stays")
@@ -232,7 +232,7 @@ def test_lite_comes_back_for_what_it_kept(line: Line) -> None:
     assert why(result, "goes").keys() == {"b"}
 
 
-def test_a_vacuum_that_fails_says_so_in_the_log(
+def test_a_failed_vacuum_is_recorded_in_the_log(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(path: str) -> None:

@@ -40,7 +40,7 @@ def test_what_ends_the_process_passes(kind: type[BaseException]) -> None:
         raise kind
 
 
-def test_what_is_said_to_pass_does() -> None:
+def test_errors_declared_to_pass_are_raised() -> None:
     with pytest.raises(Misconfigured), contained(lambda _: None, passing=Misconfigured):
         raise Misconfigured("all tables")
 
@@ -50,7 +50,7 @@ def test_work_that_fails_has_the_treatments_answer() -> None:
     assert attempted(lambda: int("x"), lambda _: 2) == 2
 
 
-def test_a_fault_is_told_by_its_class_and_what_it_is_about() -> None:
+def test_a_fault_is_reported_with_its_class_and_what_it_is_about() -> None:
     with pytest.raises(OverflowError) as raised, about("table t"), about("version 3"):
         raise OverflowError("too large")
     assert is_fault(raised.value)
@@ -60,7 +60,7 @@ def test_a_fault_is_told_by_its_class_and_what_it_is_about() -> None:
     assert len(reason_of(ValueError("x" * 10**6))) < REASON_CHARS_MAX + 100
 
 
-def test_an_error_of_ours_is_told_in_its_own_words() -> None:
+def test_an_error_of_ours_is_reported_with_its_own_message() -> None:
     error = BrokenLog("version 3 is torn", error_class="CorruptCommit")
     with pytest.raises(BrokenLog), about("version 4"):
         raise error

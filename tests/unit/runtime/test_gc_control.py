@@ -38,7 +38,7 @@ def sweeper() -> Iterator[GarbageSweeper]:
 
 
 @pytest.fixture
-def looks() -> Iterator[list[int]]:
+def collections() -> Iterator[list[int]]:
     """Yield the generations that were collected."""
     result: list[int] = []
 
@@ -55,48 +55,46 @@ def made(count: int) -> list[list[int]]:
     return [[] for _ in range(count)]
 
 
-def test_little_that_is_new_is_not_looked_through(
-    sweeper: GarbageSweeper, looks: list[int]
-) -> None:
+def test_few_new_objects_are_not_collected(sweeper: GarbageSweeper, collections: list[int]) -> None:
     kept = made(AT_LEISURE // 2)
     sweeper.sweep(1.0, at_leisure=True, is_idle=False)
-    assert looks == []
+    assert collections == []
     assert kept
 
 
-def test_what_is_new_is_looked_through_while_nobody_waits(
-    sweeper: GarbageSweeper, looks: list[int]
+def test_new_objects_are_collected_while_idle(
+    sweeper: GarbageSweeper, collections: list[int]
 ) -> None:
     knot = weakref.ref(Knot())
     kept = made(AT_LEISURE + REUSED)
     sweeper.sweep(1.0, at_leisure=False, is_idle=False)
-    assert (looks, knot() is None) == ([], False)
+    assert (collections, knot() is None) == ([], False)
     sweeper.sweep(1.0, at_leisure=True, is_idle=False)
-    assert (looks, knot()) == ([0], None)
+    assert (collections, knot()) == ([0], None)
     assert kept
 
 
-def test_much_that_is_new_is_looked_through_whoever_waits(
-    sweeper: GarbageSweeper, looks: list[int]
+def test_many_new_objects_are_collected_even_while_somebody_waits(
+    sweeper: GarbageSweeper, collections: list[int]
 ) -> None:
     kept = made(AT_ONCE + REUSED)
     sweeper.sweep(1.0, at_leisure=False, is_idle=False)
-    assert looks == [0]
+    assert collections == [0]
     assert kept
 
 
-def test_what_lives_on_is_looked_through_once_more_and_then_left_alone(
-    sweeper: GarbageSweeper, looks: list[int]
+def test_surviving_objects_are_collected_once_more_and_then_frozen(
+    sweeper: GarbageSweeper, collections: list[int]
 ) -> None:
     kept = []
     for _ in range(2 * (LOOKS + 1)):
         kept.append(made(AT_LEISURE + REUSED))
         sweeper.sweep(1.0, at_leisure=True, is_idle=False)
-    assert looks == 2 * [*LOOKS * [0], 1]
+    assert collections == 2 * [*LOOKS * [0], 1]
 
 
-def test_all_is_looked_through_now_and_then_best_when_nobody_is_about(
-    sweeper: GarbageSweeper, looks: list[int]
+def test_everything_is_collected_now_and_then_preferably_when_idle(
+    sweeper: GarbageSweeper, collections: list[int]
 ) -> None:
     old = Knot()
     knot = weakref.ref(old)
@@ -104,18 +102,18 @@ def test_all_is_looked_through_now_and_then_best_when_nobody_is_about(
     del old
     sweeper.sweep(WHOLE_S - 1, at_leisure=True, is_idle=True)
     sweeper.sweep(WHOLE_S, at_leisure=True, is_idle=False)
-    assert (2 in looks, knot() is None) == (False, False)
+    assert (2 in collections, knot() is None) == (False, False)
     sweeper.sweep(WHOLE_S, at_leisure=True, is_idle=True)
-    assert (looks[-1], knot()) == (2, None)
+    assert (collections[-1], knot()) == (2, None)
     sweeper.sweep(WHOLE_S + WHOLE_MAX_S, at_leisure=False, is_idle=False)
-    assert looks.count(2) == 2
+    assert collections.count(2) == 2
 
 
 def test_the_collector_does_not_come_of_itself_in_the_midst_of_a_step(
-    sweeper: GarbageSweeper, looks: list[int]
+    sweeper: GarbageSweeper, collections: list[int]
 ) -> None:
     assert len(made(4 * AT_ONCE)) == 4 * AT_ONCE
-    assert looks == []
+    assert collections == []
 
 
 def test_what_a_run_left_behind_does_not_stay_for_the_next(sweeper: GarbageSweeper) -> None:

@@ -37,7 +37,7 @@ def bus() -> MemoryBus:
     return MemoryBus(TOPICS.declared())
 
 
-def tell(bus: MemoryBus, *records: TableRecord) -> None:
+def publish(bus: MemoryBus, *records: TableRecord) -> None:
     producer = bus.producer()
     for record in records:
         topic_partition = TopicPartition(TOPICS.table_state, record.topic_partition)
@@ -52,7 +52,7 @@ def test_an_empty_topic_is_an_empty_registry(bus: MemoryBus) -> None:
 
 
 def test_the_last_record_of_each_table_counts_on_every_topic_partition(bus: MemoryBus) -> None:
-    tell(bus, table(1), table(2), table(3), table(1, published_through=7))
+    publish(bus, table(1), table(2), table(3), table(1, published_through=7))
     result = read_registry(bus, TOPICS)
     assert {key.int: record.published_through for key, record in result.items()} == {
         1: 7,
@@ -72,14 +72,14 @@ def test_the_last_record_of_each_table_counts_on_every_topic_partition(bus: Memo
 def test_a_root_that_an_earlier_release_spelled_otherwise_is_found(
     bus: MemoryBus, then: str, now: str
 ) -> None:
-    tell(bus, table(1).model_copy(update={"table_root": then}))
+    publish(bus, table(1).model_copy(update={"table_root": then}))
     result = read_registry(bus, TOPICS)
     assert [record.table_root for record in result.values()] == [now]
     assert find_table(result, then) is find_table(result, now) is not None
 
 
 def test_a_tombstone_takes_a_table_out(bus: MemoryBus) -> None:
-    tell(bus, table(1), table(2))
+    publish(bus, table(1), table(2))
     topic_partition = TopicPartition(TOPICS.table_state, 1)
     producer = bus.producer()
     producer.publish(topic_partition, str(UUID(int=1)).encode(), None)
@@ -89,7 +89,7 @@ def test_a_tombstone_takes_a_table_out(bus: MemoryBus) -> None:
 
 @pytest.mark.parametrize("key", [b"sales", b"\xff", b"", None])
 def test_a_tombstone_under_no_tables_id_takes_out_none(bus: MemoryBus, key: bytes | None) -> None:
-    tell(bus, table(1))
+    publish(bus, table(1))
     bus.append(TopicPartition(TOPICS.table_state, 1), key, None)
     assert list(read_registry(bus, TOPICS)) == [UUID(int=1)]
 
@@ -98,14 +98,14 @@ def test_a_record_that_cannot_be_read_hides_no_other(bus: MemoryBus) -> None:
     producer = bus.producer()
     producer.publish(TopicPartition(TOPICS.table_state, 0), b"k", b"{")
     producer.flush(1)
-    tell(bus, table(3))
+    publish(bus, table(3))
     assert list(read_registry(bus, TOPICS)) == [UUID(int=3)]
 
 
 def test_a_record_of_a_newer_format_is_not_read_as_one_of_ours(
     bus: MemoryBus, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tell(bus, table(3))
+    publish(bus, table(3))
     newer = encode(table(3, name="other"))
     bus.append(TopicPartition(TOPICS.table_state, 0), b"k", newer, (("format", b"table/2"),))
     assert read_registry(bus, TOPICS)[UUID(int=3)].name == "t3"
@@ -151,7 +151,7 @@ def test_a_name_is_that_of_the_table_that_is_there() -> None:
     assert find_table({gone.table: gone}, "shop") == gone
 
 
-def test_who_asks_says_how_long_the_brokers_may_take() -> None:
+def test_the_caller_sets_the_timeout_of_the_brokers() -> None:
     bus = Hurried(TOPICS.declared())
     bus.asked_s = []
     read_registry(bus, TOPICS, 2.5)
@@ -200,7 +200,7 @@ def test_who_goes_on_talking_does_not_hide_who_is_mute() -> None:
 
 def test_all_topic_partitions_are_read_at_once() -> None:
     bus = MemoryBus(TOPICS.declared())
-    tell(bus, table(1), table(2), table(3))
+    publish(bus, table(1), table(2), table(3))
     reader = MemoryReader(bus)
     with (
         mock.patch.object(bus, "reader", return_value=reader),
@@ -212,7 +212,7 @@ def test_all_topic_partitions_are_read_at_once() -> None:
 
 def test_records_that_do_not_come_in_time_are_unavailable() -> None:
     bus = Mute(TOPICS.declared())
-    tell(bus, table(1))
+    publish(bus, table(1))
     with pytest.raises(Unavailable, match="gave nothing from 0 to 1"):
         read_registry(bus, TOPICS, 0.0)
 
@@ -236,13 +236,13 @@ class CountedReader(MemoryReader):
         return records
 
 
-def test_who_asks_again_reads_what_is_new() -> None:
+def test_a_second_read_returns_new_records() -> None:
     bus = Counted(TOPICS.declared())
     registry = RegistryReader(bus, TOPICS)
-    tell(bus, *(table(1) for _ in range(50)), table(2))
+    publish(bus, *(table(1) for _ in range(50)), table(2))
     assert registry.read() == read_registry(bus, TOPICS)
     bus.read = 0
-    tell(bus, table(3), table(2, "renamed"))
+    publish(bus, table(3), table(2, "renamed"))
     result = registry.read()
     assert bus.read == 2
     assert result == read_registry(bus, TOPICS)
@@ -253,10 +253,10 @@ def test_who_asks_again_reads_what_is_new() -> None:
     assert bus.read == 0
 
 
-def test_what_is_returned_is_whoever_asked() -> None:
+def test_each_caller_gets_its_own_copy() -> None:
     bus = MemoryBus(TOPICS.declared())
     registry = RegistryReader(bus, TOPICS)
-    tell(bus, table(1))
+    publish(bus, table(1))
     registry.read().clear()
     assert list(registry.read()) == [UUID(int=1)]
 
@@ -265,17 +265,17 @@ def test_what_is_returned_is_whoever_asked() -> None:
 def test_a_topic_that_was_made_anew_is_read_from_its_beginning(count: int) -> None:
     bus = MemoryBus(TOPICS.declared())
     registry = RegistryReader(bus, TOPICS)
-    tell(bus, table(1), table(2))
+    publish(bus, table(1), table(2))
     registry.read()
     bus.create_topic(TOPICS.table_state, TOPICS.partitions)
-    tell(bus, *(table(7 + number) for number in range(count)))
+    publish(bus, *(table(7 + number) for number in range(count)))
     assert set(registry.read()) == {UUID(int=7 + number) for number in range(count)}
 
 
 def test_a_topic_that_was_brought_from_a_copy_is_read_from_its_beginning() -> None:
     bus = MemoryBus(TOPICS.declared())
     registry = RegistryReader(bus, TOPICS)
-    tell(bus, table(3), table(6))
+    publish(bus, table(3), table(6))
     registry.read()
     del bus.logs[TopicPartition(TOPICS.table_state, 0)][1:]
     assert list(registry.read()) == [UUID(int=3)]
@@ -284,13 +284,10 @@ def test_a_topic_that_was_brought_from_a_copy_is_read_from_its_beginning() -> No
 def test_after_a_failure_and_after_a_long_time_all_is_read_anew() -> None:
     bus = Counted(TOPICS.declared())
     registry = RegistryReader(bus, TOPICS)
-    tell(bus, table(1), table(2))
+    publish(bus, table(1), table(2))
     registry.read()
-    tell(bus, table(3))
-    with (
-        mock.patch.object(CountedReader, "read", return_value=()),
-        pytest.raises(Unavailable),
-    ):
+    publish(bus, table(3))
+    with mock.patch.object(CountedReader, "read", return_value=()), pytest.raises(Unavailable):
         registry.read(0.0)
     bus.read = 0
     assert len(registry.read()) == 3

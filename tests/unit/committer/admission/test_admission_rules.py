@@ -36,9 +36,9 @@ AGED = {"files_since_ms": NOW_MS - POLICY.files_age_max_ms}
 LATE = {"files_since_ms": NOW_MS - POLICY.files_age_max_ms - 1}
 
 
-def rule(*rows: Any, **told: Any) -> str | None:
+def rule(*rows: Any, **fields: Any) -> str | None:
     state = table([info(), protocol(), metadata()], [info(), add("old")])
-    one = proposal(*(rows or (add("a"),)), **told)
+    one = proposal(*(rows or (add("a"),)), **fields)
     place = AdmissionInput(state.root, state.table_definition, NOW_MS)
     result = refusal(considered(one), place, POLICY)
     return result.rule if result else None
@@ -85,7 +85,7 @@ def test_files_are_as_old_as_their_proposal_where_nobody_says_when_they_were_wri
     assert rule(remove("old"), **created) is None
 
 
-def test_files_are_as_old_as_the_record_where_a_proposal_says_nothing_of_time() -> None:
+def test_files_are_as_old_as_the_record_where_a_proposal_has_no_time() -> None:
     gate = Gate()
     gate.ask(create())
     gate.send(proposal(add("a")))
@@ -116,27 +116,30 @@ def test_partition_values_are_spelt_as_all_readers_understand_them() -> None:
     state = table([info(), protocol(), known], [info(), old])
     place = AdmissionInput(state.root, state.table_definition, NOW_MS)
 
-    def told(*rows: Row, name: str = "WRITE") -> str | None:
+    def rule_at_place(*rows: Row, name: str = "WRITE") -> str | None:
         one = proposal(*rows, read_version=1, operation=Operation(name=name))
         result = refusal(considered(one), place, POLICY)
         return result.rule if result else None
 
-    assert told(add("p=1/a")) is None
+    assert rule_at_place(add("p=1/a")) is None
     for text in (" 1 ", ""):
         back = add("p=1/a", partitionValues={"p": text})
-        assert [told(back, name=name) for name in ("WRITE", "RESTORE")] == [
+        assert [rule_at_place(back, name=name) for name in ("WRITE", "RESTORE")] == [
             "partition_values",
             None,
         ]
-    assert told(add("p=1/a", partitionValues={"p": "x"}), name="RESTORE") == "partition_values"
-    assert told(add("p=1/a", partitionValues={"p": " 1 "})) == "partition_values"
-    assert told(old, add("p=1/b")) == "partition_values"
-    assert told({"add": {**old["add"], "dataChange": False}}) is None
-    vector = {"storageType": "i", "pathOrInlineDv": "", "sizeInBytes": 0, "cardinality": 0}
-    assert told(remove("p=1/old", deletionVector=vector), old) is None
-    assert told(remove("p=1/old", dataChange=False), add("p=1/c", partitionValues={"p": "x"})) == (
-        "partition_values"
+    assert (
+        rule_at_place(add("p=1/a", partitionValues={"p": "x"}), name="RESTORE")
+        == "partition_values"
     )
+    assert rule_at_place(add("p=1/a", partitionValues={"p": " 1 "})) == "partition_values"
+    assert rule_at_place(old, add("p=1/b")) == "partition_values"
+    assert rule_at_place({"add": {**old["add"], "dataChange": False}}) is None
+    vector = {"storageType": "i", "pathOrInlineDv": "", "sizeInBytes": 0, "cardinality": 0}
+    assert rule_at_place(remove("p=1/old", deletionVector=vector), old) is None
+    assert rule_at_place(
+        remove("p=1/old", dataChange=False), add("p=1/c", partitionValues={"p": "x"})
+    ) == ("partition_values")
 
 
 def test_a_partition_column_that_was_widened_has_values_of_before() -> None:

@@ -80,7 +80,7 @@ def test_a_rewrite_with_change_files_is_not() -> None:
     assert rule(fed("a"), remove("a"), add("b"), cdc("c"), cdc_mode="explicit") is None
 
 
-def test_rows_that_replace_others_are_told_by_the_word_of_their_writer() -> None:
+def test_rows_that_replace_others_are_accepted_as_their_writer_declares() -> None:
     overwrites = (remove("a"), add("b"))
     assert rule(fed("a"), *overwrites, cdc_mode="implicit") is None
     for operation in ("DELETE", "UPDATE"):
@@ -110,7 +110,7 @@ def test_rows_that_replace_others_are_told_by_the_word_of_their_writer() -> None
         ((add("b"),), "implicit", None),
     ],
 )
-def test_what_is_said_of_changes_is_what_is_brought(
+def test_declared_change_data_is_what_is_attached(
     rows: tuple[Row, ...], mode: str | None, expected: str | None
 ) -> None:
     assert rule(fed("a"), *rows, cdc_mode=mode) == expected
@@ -126,7 +126,7 @@ def test_every_partition_that_changes_has_a_change_file() -> None:
     assert rule(state, *rewrite, cdc("p=1/x"), **merge) is None
 
 
-def test_a_removal_that_says_nothing_of_partitions_asks_for_no_change_file_of_one() -> None:
+def test_a_removal_without_partition_values_needs_no_change_file_of_a_partition() -> None:
     state = fed("p=1/a", of=PARTITIONED)
     bare = remove("p=1/a", partitionValues=None, extendedFileMetadata=None, size=None)
     assert rule(state, bare, add("p=1/c"), cdc("p=1/x")) is None

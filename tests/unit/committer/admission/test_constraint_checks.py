@@ -120,7 +120,7 @@ def test_who_patches_a_constraint_in_has_validated_it_as_well() -> None:
     assert refusal_of(state, proposal(reads=WHOLE, **asked)) is None
 
 
-def test_a_table_whose_protocol_does_not_list_them_asks_nothing() -> None:
+def test_a_table_whose_protocol_does_not_list_them_requires_nothing() -> None:
     assert refusal_of(table([info(), listed("appendOnly"), CHECKED]), proposal(add("a"))) is None
 
 
@@ -259,7 +259,7 @@ def test_a_column_that_no_writer_could_fill_is_refused(feature: str, field: Row)
     assert "'y'" in wrong.reason
 
 
-def test_a_default_is_for_whoever_writes_rows_and_asks_nothing_of_a_commit() -> None:
+def test_a_default_concerns_writers_of_rows_and_requires_nothing_of_a_commit() -> None:
     fields = (column("x"), {**column("y"), "metadata": {"CURRENT_DEFAULT": "7"}})
     state = table([info(), listed("allowColumnDefaults"), with_columns(*fields)])
     assert refusal_of(state, proposal(add("a"))) is None

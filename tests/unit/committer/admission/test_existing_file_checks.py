@@ -41,7 +41,7 @@ def by_patch(read_version: int) -> Proposal:
     return proposal(read_version=read_version, metadata_patch=patch, operation=PROPERTIES)
 
 
-def told(gate: Gate, *proposals: Proposal) -> list[str]:
+def answers(gate: Gate, *proposals: Proposal) -> list[str]:
     def word(one: Outcome) -> str:
         return rule_of(one)
 
@@ -60,28 +60,28 @@ def test_row_tracking_is_turned_on_once_every_file_has_row_ids(
 ) -> None:
     gate = Gate()
     gate.ask(create(), proposal(add("a")))
-    assert told(gate, turned_on(1)) == ["rows_without_ids"]
+    assert answers(gate, turned_on(1)) == ["rows_without_ids"]
     listed = version(gate, proposal(TRACKS, read_version=1, operation=PROPERTIES))
     gate.ask(proposal(add("b"), read_version=1))
-    assert told(gate, turned_on(listed)) == ["rows_without_ids"]
+    assert answers(gate, turned_on(listed)) == ["rows_without_ids"]
     backfill = proposal(add("a", dataChange=False), read_version=4, operation=BACKFILL)
     filled = version(gate, backfill)
-    assert told(gate, turned_on(listed)) == ["rows_without_ids"], "that one had no ids yet"
-    assert told(gate, turned_on(filled)) == ["committed"]
-    assert told(gate, proposal(add("c"), read_version=filled)) == ["committed"]
+    assert answers(gate, turned_on(listed)) == ["rows_without_ids"], "that one had no ids yet"
+    assert answers(gate, turned_on(filled)) == ["committed"]
+    assert answers(gate, proposal(add("c"), read_version=filled)) == ["committed"]
 
 
-def test_files_that_came_since_are_asked_for_ids_too() -> None:
+def test_files_that_came_since_need_ids_too() -> None:
     gate = Gate()
     gate.ask(create(), proposal(add("a")))
-    assert told(gate, by_patch(0)) == ["rows_without_ids"]
+    assert answers(gate, by_patch(0)) == ["rows_without_ids"]
 
 
 def test_a_table_without_files_or_that_loses_all_of_them_may_have_it() -> None:
     for turned_on in (by_metadata, by_patch):
         gate = Gate()
         gate.ask(create())
-        assert told(gate, turned_on(0)) == ["committed"]
+        assert answers(gate, turned_on(0)) == ["committed"]
     gate = Gate()
     gate.ask(create(), proposal(add("a"), add("b")))
     replace = Operation(name="REPLACE TABLE AS SELECT")
@@ -91,7 +91,7 @@ def test_a_table_without_files_or_that_loses_all_of_them_may_have_it() -> None:
         read_version=1,
         operation=replace,
     )
-    assert told(gate, some, every) == ["rows_without_ids", "committed"]
+    assert answers(gate, some, every) == ["rows_without_ids", "committed"]
 
 
 def test_who_would_create_the_table_once_more_hears_that_it_exists() -> None:
@@ -100,7 +100,7 @@ def test_who_would_create_the_table_once_more_hears_that_it_exists() -> None:
         gate.ask(proposal(TRACKS, metadata(), read_version=-1))
         rows = (protocol(1, 7, writerFeatures=["appendOnly"]), metadata(**ON))
         again = proposal(*rows, read_version=-1, operation=Operation(name=name))
-        assert told(gate, again) == ["table_exists"]
+        assert answers(gate, again) == ["table_exists"]
 
 
 def renamed(*physical_names: str) -> Row:
@@ -132,5 +132,5 @@ def test_columns_get_no_other_names_than_the_files_that_stay_have_for_them(
         verbatim(gate, 4, info(txnId="w"), after),
         proposal(after, remove("a"), remove("b"), add("c"), read_version=1),
     ]
-    result = [word for item in told_of[: len(expected)] for word in told(gate, item)]
+    result = [word for item in told_of[: len(expected)] for word in answers(gate, item)]
     assert [word.replace("denied", "bad_metadata") for word in result] == expected

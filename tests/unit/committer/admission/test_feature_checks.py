@@ -20,7 +20,7 @@ REFUSED = ("feature_in_use", "feature_not_listed", "not_supported")
 """Refusals for dropping a feature that is in use; a missing protocol feature is reported first."""
 
 
-def said(state: TableState, one: Proposal) -> str:
+def rule_of_one(state: TableState, one: Proposal) -> str:
     [answer] = rules(planned(state, one))
     return answer
 
@@ -32,11 +32,11 @@ def domain(name: str, text: str = "{}", *, removed: bool = False) -> Row:
 def test_the_mark_of_row_ids_is_nobodys_but_the_committers() -> None:
     state = table([info(), listed(*TRACKED), metadata()])
     for row in (domain("delta.rowTracking"), domain("delta.rowTracking", removed=True)):
-        assert said(state, proposal(row)) == "reserved_domain"
+        assert rule_of_one(state, proposal(row)) == "reserved_domain"
     gone = domain("delta.rowTracking", removed=True)
     drops = named("DROP FEATURE", listed("domainMetadata"), gone)
     suspended = table([info(), listed(*TRACKED), metadata(rowTrackingSuspended="true")])
-    assert said(suspended, drops) == "committed"
+    assert rule_of_one(suspended, drops) == "committed"
 
 
 @pytest.mark.parametrize(
@@ -53,12 +53,12 @@ def test_the_mark_of_row_ids_is_nobodys_but_the_committers() -> None:
 )
 def test_clustering_names_columns(text: str, answer: str) -> None:
     state = table([info(), listed("clustering", "domainMetadata"), metadata()])
-    assert said(state, proposal(domain("delta.clustering", text))) == answer
+    assert rule_of_one(state, proposal(domain("delta.clustering", text))) == answer
     plain = table([info(), listed("domainMetadata"), metadata()])
-    assert said(plain, proposal(domain("delta.clustering", text))) == "domains_not_supported"
+    assert rule_of_one(plain, proposal(domain("delta.clustering", text))) == "domains_not_supported"
     # A domain that a dropped feature left behind may be removed.
     gone = domain("delta.clustering", text, removed=True)
-    assert said(plain, proposal(gone)) == "committed"
+    assert rule_of_one(plain, proposal(gone)) == "committed"
 
 
 @pytest.mark.parametrize(
@@ -66,40 +66,40 @@ def test_clustering_names_columns(text: str, answer: str) -> None:
 )
 def test_a_table_that_leaves_open_how_it_is_written_is_not_written(own: dict[str, str]) -> None:
     unclear = table([info(), listed(*TRACKED), metadata(**own)])
-    assert said(unclear, proposal(add("a"))) == "unclear_table"
-    assert said(unclear, named("UNSET TBLPROPERTIES", metadata())) == "committed"
+    assert rule_of_one(unclear, proposal(add("a"))) == "unclear_table"
+    assert rule_of_one(unclear, named("UNSET TBLPROPERTIES", metadata())) == "committed"
 
 
 def test_who_drops_a_feature_drops_one() -> None:
     state = table([info(), listed("appendOnly", "invariants"), metadata()])
     same = named("DROP FEATURE", listed("appendOnly", "invariants"))
-    assert said(state, same) == "bad_protocol"
+    assert rule_of_one(state, same) == "bad_protocol"
 
 
 def test_a_property_that_was_there_before_is_nobodys_mistake() -> None:
     odd = metadata(isolationLevel="SnapshotIsolation")
     state = table([info(), listed("appendOnly"), odd])
-    assert said(state, named("SET TBLPROPERTIES", odd)) == "committed"
+    assert rule_of_one(state, named("SET TBLPROPERTIES", odd)) == "committed"
     plain = table([info(), listed("appendOnly"), metadata()])
-    assert said(plain, named("SET TBLPROPERTIES", odd)) == "bad_metadata"
+    assert rule_of_one(plain, named("SET TBLPROPERTIES", odd)) == "bad_metadata"
 
 
 def test_who_removes_from_a_table_of_appends_hears_of_that_first() -> None:
     only_appends = [info(), listed("appendOnly"), metadata(appendOnly="true"), add("old")]
     state = table(only_appends, [info("DELETE"), remove("old")])
-    assert said(state, proposal(remove("old"), read_version=0)) == "append_only"
+    assert rule_of_one(state, proposal(remove("old"), read_version=0)) == "append_only"
 
 
 def test_files_are_counted_where_rows_are_tracked() -> None:
     state = table([info(), listed(*TRACKED), metadata()])
-    assert said(state, proposal(add("a", stats=None))) == "row_ids_without_statistics"
+    assert rule_of_one(state, proposal(add("a", stats=None))) == "row_ids_without_statistics"
     guess = add("a", stats=None, baseRowId=5)
-    assert said(state, proposal(guess)) == "row_ids_without_statistics"
+    assert rule_of_one(state, proposal(guess)) == "row_ids_without_statistics"
     suspended = table([info(), listed(*TRACKED), metadata(rowTrackingSuspended="true")])
-    assert said(suspended, proposal(add("a", stats=None))) == "committed"
+    assert rule_of_one(suspended, proposal(add("a", stats=None))) == "committed"
     moved = landed(state, proposal(add("a")))
     repeat = add("a", stats=None, baseRowId=3, dataChange=False)
-    assert said(moved, proposal(repeat, read_version=1)) == "committed"
+    assert rule_of_one(moved, proposal(repeat, read_version=1)) == "committed"
 
 
 def test_row_ids_stay_numbers_of_64_bits() -> None:
@@ -107,13 +107,17 @@ def test_row_ids_stay_numbers_of_64_bits() -> None:
         return add(path, stats=json.dumps({"numRecords": rows}))
 
     begun = [info(), listed(*TRACKED), metadata()]
-    assert said(table(begun), proposal(counted("a", ROWS_MAX))) == "committed"
-    assert said(table(begun), proposal(counted("a", ROWS_MAX + 1))) == "too_large"
-    assert said(table(begun), proposal(counted("a", ROWS_MAX), counted("b", 1))) == "too_large"
+    assert rule_of_one(table(begun), proposal(counted("a", ROWS_MAX))) == "committed"
+    assert rule_of_one(table(begun), proposal(counted("a", ROWS_MAX + 1))) == "too_large"
+    assert (
+        rule_of_one(table(begun), proposal(counted("a", ROWS_MAX), counted("b", 1))) == "too_large"
+    )
     for mark, answer in ((MARK_MAX, "committed"), (MARK_MAX + 1, "too_large")):
         marked = domain("delta.rowTracking", json.dumps({"rowIdHighWaterMark": mark}))
-        assert said(table([*begun, marked]), proposal(counted("a", ROWS_MAX))) == answer
-        assert said(table([*begun, marked, add("old")]), builders.delete("old")) == "committed"
+        assert rule_of_one(table([*begun, marked]), proposal(counted("a", ROWS_MAX))) == answer
+        assert (
+            rule_of_one(table([*begun, marked, add("old")]), builders.delete("old")) == "committed"
+        )
     members_max = Policy().group_members_max
     assert MARK_MAX + members_max * ROWS_MAX < 2**63
 
@@ -121,11 +125,11 @@ def test_row_ids_stay_numbers_of_64_bits() -> None:
 def test_features_go_only_by_their_own_operation_and_one_at_a_time() -> None:
     state = table([info(), listed("appendOnly", "checkConstraints", "invariants"), metadata()])
     left = listed("appendOnly", "invariants")
-    assert said(state, named("SET TBLPROPERTIES", left)) == "bad_protocol"
-    assert said(state, named("DROP FEATURE", left)) == "committed"
-    assert said(state, named("DROP FEATURE", listed("appendOnly"))) == "feature_in_use"
+    assert rule_of_one(state, named("SET TBLPROPERTIES", left)) == "bad_protocol"
+    assert rule_of_one(state, named("DROP FEATURE", left)) == "committed"
+    assert rule_of_one(state, named("DROP FEATURE", listed("appendOnly"))) == "feature_in_use"
     stays = named("DROP FEATURE", listed("checkConstraints", "invariants"))
-    assert said(state, stays) == "feature_in_use"
+    assert rule_of_one(state, stays) == "feature_in_use"
     [verdict] = planned(state, stays).verdicts
     assert rejection_of(verdict).error_class == "DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE"
 
@@ -134,9 +138,9 @@ def test_what_binds_readers_is_not_listed_for_writers_alone() -> None:
     state = table([info(), listed("appendOnly"), metadata()])
     row = {"minReaderVersion": 1, "minWriterVersion": 7}
     hidden = {"protocol": {**row, "writerFeatures": ["appendOnly", "v2Checkpoint"]}}
-    assert said(state, named("UPGRADE PROTOCOL", hidden)) == "bad_protocol"
+    assert rule_of_one(state, named("UPGRADE PROTOCOL", hidden)) == "bad_protocol"
     mapped = {**row, "minReaderVersion": 2, "writerFeatures": ["appendOnly", "columnMapping"]}
-    assert said(state, named("UPGRADE PROTOCOL", {"protocol": mapped})) == "committed"
+    assert rule_of_one(state, named("UPGRADE PROTOCOL", {"protocol": mapped})) == "committed"
 
 
 @pytest.mark.parametrize(
@@ -154,10 +158,10 @@ def test_a_writer_feature_goes_when_no_property_uses_it(
 ) -> None:
     table_of = (listed("appendOnly", feature), metadata(**trace))
     drops = named("DROP FEATURE", listed("appendOnly"))
-    used = said(table([info(), *table_of]), drops)
+    used = rule_of_one(table([info(), *table_of]), drops)
     assert used in REFUSED
     left = table([info(), listed("appendOnly", feature), metadata()])
-    assert said(left, drops) == "committed"
+    assert rule_of_one(left, drops) == "committed"
 
 
 def test_row_tracking_goes_where_no_file_carries_row_ids() -> None:
@@ -165,15 +169,15 @@ def test_row_tracking_goes_where_no_file_carries_row_ids() -> None:
     names = ("appendOnly", "domainMetadata", "rowTracking")
     for own in (metadata(), metadata(rowTrackingSuspended="true")):
         state = table([info(), listed(*names), own])
-        assert said(state, drops) == "committed"
+        assert rule_of_one(state, drops) == "committed"
         carries = replace(state, row_ids={0: RowIds("1 files carry row ids", "")})
-        assert said(carries, drops) == "feature_in_use"
+        assert rule_of_one(carries, drops) == "feature_in_use"
 
 
 def test_a_feature_that_another_one_needs_stays() -> None:
     drops = named("DROP FEATURE", listed("appendOnly", "clustering"))
     names = ("appendOnly", "domainMetadata", "clustering")
-    assert said(table([info(), listed(*names), metadata()]), drops) == "feature_in_use"
+    assert rule_of_one(table([info(), listed(*names), metadata()]), drops) == "feature_in_use"
 
 
 @pytest.mark.parametrize(
@@ -190,9 +194,9 @@ def test_a_feature_of_readers_goes_when_no_property_uses_it(
 ) -> None:
     before = listed("appendOnly", reader=(feature,))
     clean = table([info(), before, metadata()])
-    assert said(clean, named("DROP FEATURE", listed("appendOnly"))) == "committed"
+    assert rule_of_one(clean, named("DROP FEATURE", listed("appendOnly"))) == "committed"
     used = named("DROP FEATURE", listed("appendOnly"), metadata(**trace))
-    assert said(clean, used) in REFUSED
+    assert rule_of_one(clean, used) in REFUSED
 
 
 def test_vectors_and_domains_at_the_head_keep_their_feature() -> None:
@@ -202,17 +206,17 @@ def test_vectors_and_domains_at_the_head_keep_their_feature() -> None:
     state = landed(state, deletes)
     state = landed(state, named("UNSET TBLPROPERTIES", metadata(), read_version=2))
     drops = named("DROP FEATURE", listed("appendOnly", "checkpointProtection"), read_version=3)
-    assert said(state, drops) == "feature_in_use"
+    assert rule_of_one(state, drops) == "feature_in_use"
     gone = proposal(remove("a", deletionVector=VECTOR), read_version=3)
     state = landed(state, gone)
     left = listed("appendOnly", "checkpointProtection")
-    assert said(state, named("DROP FEATURE", left, read_version=4)) == "committed"
+    assert rule_of_one(state, named("DROP FEATURE", left, read_version=4)) == "committed"
     domains = table([info(), listed("appendOnly", "domainMetadata"), metadata()], [domain("d")])
     ends = named("DROP FEATURE", listed("appendOnly"), read_version=1)
-    assert said(domains, ends) == "feature_in_use"
+    assert rule_of_one(domains, ends) == "feature_in_use"
 
 
-def test_a_tolerated_change_of_names_is_judged_at_the_head() -> None:
+def test_a_tolerated_change_of_names_is_checked_at_the_head() -> None:
     mapped = metadata(["p"], **{"columnMapping.mode": "name", "columnMapping.maxColumnId": "3"})
     text = mapped["metaData"]["schemaString"]
     for place, name in enumerate(("x", "s", "p"), 1):
@@ -225,7 +229,7 @@ def test_a_tolerated_change_of_names_is_judged_at_the_head() -> None:
     mapped["metaData"]["schemaString"] = text
     before = [info(), listed(reader=("columnMapping",)), metadata(["p"])]
     state = table(before, [info(), mapped])
-    assert said(state, proposal(add("p=1/a"))) == "partition_values"
+    assert rule_of_one(state, proposal(add("p=1/a"))) == "partition_values"
 
 
 KINDS = {"x": "long", "s": "string", "p": "integer"}
@@ -234,15 +238,15 @@ KINDS = {"x": "long", "s": "string", "p": "integer"}
 def test_rows_may_move_where_they_only_join() -> None:
     state = table([info(), listed(), metadata(appendOnly="true"), add("a")])
     moved = remove("a", dataChange=False), add("b", dataChange=False)
-    assert said(state, proposal(*moved)) == "committed"
-    assert said(state, proposal(remove("a"), moved[1])) == "append_only"
+    assert rule_of_one(state, proposal(*moved)) == "committed"
+    assert rule_of_one(state, proposal(remove("a"), moved[1])) == "append_only"
 
 
 def test_who_repeats_vectors_brings_none_to_a_table_without_them() -> None:
     state = table([info(), listed(), metadata(), add("a")])
     marked = add("a", dataChange=False, deletionVector=VECTOR, stats=WIDE)
     for name in ("COMPUTE STATS", "ROW TRACKING BACKFILL"):
-        assert said(state, named(name, remove("a", dataChange=False), marked)) == (
+        assert rule_of_one(state, named(name, remove("a", dataChange=False), marked)) == (
             "vectors_not_allowed"
         )
 
@@ -251,6 +255,6 @@ def test_a_domain_that_was_removed_keeps_no_feature() -> None:
     start = [info(), listed("domainMetadata"), metadata()]
     state = table(start, [info(), domain("mine")])
     drops = {"read_version": 1}
-    assert said(state, named("DROP FEATURE", listed(), **drops)) == "feature_in_use"
+    assert rule_of_one(state, named("DROP FEATURE", listed(), **drops)) == "feature_in_use"
     state = table(start, [info(), domain("mine")], [info(), domain("mine", removed=True)])
-    assert said(state, named("DROP FEATURE", listed(), read_version=2)) == "committed"
+    assert rule_of_one(state, named("DROP FEATURE", listed(), read_version=2)) == "committed"

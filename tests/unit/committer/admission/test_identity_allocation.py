@@ -189,7 +189,7 @@ def test_values_are_those_of_the_column() -> None:
         (proposal(numbered(10), ids("a", 11, 12), read_version=1), "identity_values_not_told"),
     ],
 )
-def test_new_values_are_told_of(one: Proposal, expected: str | None) -> None:
+def test_new_values_are_published(one: Proposal, expected: str | None) -> None:
     state = of([info(), ids("z", 1, 10)], mark=10)
     if expected is None:
         assert rule(state, one) is None
@@ -215,7 +215,7 @@ def test_who_creates_a_table_with_rows_may_write_the_mark_himself() -> None:
     assert (taken.status, free.status) == ("rejected", "committed")
 
 
-def test_each_of_several_columns_is_asked_for_itself() -> None:
+def test_each_of_several_columns_is_resolved_by_itself() -> None:
     """One column allows explicit values, the other does not."""
     meta = numbered(10)
     schema = json.loads(meta["metaData"]["schemaString"])
@@ -231,7 +231,7 @@ def test_each_of_several_columns_is_asked_for_itself() -> None:
         )
 
 
-def test_what_is_told_in_parts_is_told_from_the_least_to_the_greatest() -> None:
+def test_what_is_published_in_parts_is_published_in_ascending_order() -> None:
     parts = [used(11, 12), used(15, 16)]
     assert rule(of(mark=10), proposal(ids("a", 11, 16), identity_usage=parts)) is None
 
@@ -261,7 +261,7 @@ def test_what_comes_back_has_the_values_it_had() -> None:
     assert rule(state, beyond) == "identity_values_not_told"
 
 
-def test_who_may_bring_values_of_his_own_need_not_tell() -> None:
+def test_explicit_values_need_no_highest_value() -> None:
     state = of(mark=10, explicit=True)
     assert rule(state, proposal(ids("a", 500, 900))) is None
     assert mark_of(landed(state, claim("b", 11, 12))) == 12

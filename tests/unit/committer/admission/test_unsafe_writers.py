@@ -70,7 +70,7 @@ def test_a_word_that_means_nothing_is_refused_by_name(word: str) -> None:
 
 
 @pytest.mark.parametrize("root", [BUCKET, FOLDER])
-def test_delta_spark_that_looks_and_then_writes_is_warned_of_and_told(
+def test_delta_spark_that_reads_and_then_writes_is_logged_and_published(
     root: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = served(root)
@@ -83,7 +83,7 @@ def test_delta_spark_that_looks_and_then_writes_is_warned_of_and_told(
 
 
 @pytest.mark.parametrize(("default", "said"), [("halt", None), ("warn", "halt")])
-def test_a_table_that_wants_it_is_halted_and_its_heir_halts_it_too(
+def test_a_table_with_the_property_is_halted_and_its_successor_halts_it_too(
     default: str, said: str | None
 ) -> None:
     gate = served(BUCKET, default, said)
@@ -97,7 +97,7 @@ def test_a_table_that_wants_it_is_halted_and_its_heir_halts_it_too(
     assert [commit.version for commit in gate.commits()] == [0]
 
 
-def test_it_is_healed_once_the_operator_has_settled_it() -> None:
+def test_it_is_healed_once_the_operator_has_resolved_it() -> None:
     gate = served(BUCKET, "halt")
     write_past(gate, BUCKET, SPARK)
     gate.settings = gate.settings.model_copy(update={"unsafe_writers": "warn"})

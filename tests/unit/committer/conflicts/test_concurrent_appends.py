@@ -112,13 +112,13 @@ def test_a_partition_whose_moment_names_no_zone_is_met_by_any_zone(text: str, ve
     assert rule(gate, delete(is_("=", "2024-01-01 05:30:00", "at", "timestamp"))) == verdict
 
 
-def test_each_scan_is_asked_of_each_file(gate: Gate) -> None:
+def test_each_scan_is_checked_against_each_file(gate: Gate) -> None:
     gate.ask(proposal(add("new", **between(6, 9)), add("far", **between(60, 90)), read_version=1))
     assert rule(gate, delete(is_("=", 5), is_("=", 70))) == "concurrent_append"
     assert rule(gate, delete(is_("=", 5), is_("=", 50))) == "committed"
 
 
-def test_versions_long_after_the_read_one_are_judged_by_partitions_alone(
+def test_versions_long_after_the_read_one_are_checked_by_partitions_alone(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(concurrent_appends, "VERSIONS_MAX", 2)
@@ -128,21 +128,21 @@ def test_versions_long_after_the_read_one_are_judged_by_partitions_alone(
     assert rule(gate, delete(is_("=", 5), read_version=2)) == "committed"
 
 
-@pytest.mark.usefixtures("no_looks")
+@pytest.mark.usefixtures("no_audit")
 def test_statistics_are_read_once_and_our_own_never_again() -> None:
     store = _Counting(ROOT)
     gate = Gate(stores={ROOT: store})
     gate.ask(create(), proposal(*(add(f"old{at}") for at in range(9))))
     gate.ask(proposal(add("new", **between(6, 9)), read_version=1))
 
-    def asked(at: int, version: int) -> str:
+    def rule_at(at: int, version: int) -> str:
         reads = ReadSet(files=(f"old{at}",), predicates=(is_("=", 5),))
         return rule(gate, proposal(remove(f"old{at}"), read_version=version, reads=reads))
 
-    assert asked(0, 1) == "committed"
+    assert rule_at(0, 1) == "committed"
     gate.ask(proposal(add("newer", **between(6, 9)), read_version=1))
     store.reads.clear()
-    assert [asked(at, 1) for at in range(1, 5)] == ["committed"] * 4
+    assert [rule_at(at, 1) for at in range(1, 5)] == ["committed"] * 4
     assert store.reads == []
     version = len(gate.entries())
     path = in_log(commit_name(version))
@@ -151,7 +151,7 @@ def test_statistics_are_read_once_and_our_own_never_again() -> None:
     gate.clock.boot += 10
     gate.settle()
     store.reads.clear()
-    assert [asked(at, version - 1) for at in range(5, 8)] == ["committed"] * 3
+    assert [rule_at(at, version - 1) for at in range(5, 8)] == ["committed"] * 3
     assert store.reads.count(path) == 1
 
 
@@ -192,7 +192,7 @@ def test_a_column_goes_by_its_physical_name_or_its_logical_one() -> None:
 
 
 @pytest.mark.parametrize(("column", "value"), [("p", 5), ("p", 1), ("v", 5), ("v", 1)])
-def test_partitions_are_asked_by_both_names_where_a_partition_column_has_swapped_its_own(
+def test_partitions_are_matched_by_both_names_where_a_partition_column_was_renamed(
     column: str, value: int
 ) -> None:
     """Two columns have swapped their names: the one displayed as `p`, which partitions the table,
@@ -213,9 +213,7 @@ def test_partitions_are_asked_by_both_names_where_a_partition_column_has_swapped
         assert verdict == ("concurrent_append" if read == 1 else "committed")
 
 
-def test_no_more_is_asked_of_files_than_everybody_waits_for(
-    gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_a_conflict_check_are_bounded(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     """Past that limit files of a version or of the entry's group count as read."""
     heavy: dict[str, Any] = {"op": "and", "args": [is_("<", at) for at in range(6)]}
     listed: dict[str, Any] = {"op": "or", "args": [is_("=", at) for at in range(6)]}
@@ -228,7 +226,7 @@ def test_no_more_is_asked_of_files_than_everybody_waits_for(
     assert rule(gate, delete(listed, read_version=4)) == "committed", "a list is one question"
 
 
-def test_who_asks_much_of_a_group_waits_for_the_next(
+def test_an_expensive_proposal_waits_for_the_next_group(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(concurrent_appends, "LOOKS_MAX", 6)
@@ -248,9 +246,7 @@ def test_who_asks_much_of_a_group_waits_for_the_next(
     assert (rejection_of(last).rule, rejection_of(last).winner_version) == ("concurrent_append", 3)
 
 
-def test_no_more_is_asked_of_partitions_than_everybody_waits_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_partitions_of_a_conflict_check_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Past that limit files count as read. Statistics do not help here, and each value of a list
     counts as one check.
     """
@@ -262,15 +258,15 @@ def test_no_more_is_asked_of_partitions_than_everybody_waits_for(
     listed: dict[str, Any] = {"op": "or", "args": one_of}
     gone = {"reads": ReadSet(files=("p=9/old",), predicates=(listed,))}
 
-    def asked(read_version: int) -> str:
+    def rule_at(read_version: int) -> str:
         return rule(gate, proposal(remove("p=9/old"), read_version=read_version, **gone))
 
     gate.ask(proposal(add("p=7/a"), add("p=8/b"), read_version=1))
-    assert asked(1) == "committed", "statistics have ruled them out"
+    assert rule_at(1) == "committed", "statistics have ruled them out"
     monkeypatch.setattr(concurrent_appends, "LOOKS_MAX", 1)
     gate.ask(proposal(add("p=9/old"), add("p=7/c"), add("p=7/d"), read_version=3))
     gate.ask(proposal(add("p=7/e"), add("p=7/f"), read_version=4))
-    assert asked(4) == "committed", "two files of one partition are asked about once"
+    assert rule_at(4) == "committed", "two files of one partition are asked about once"
     gate.ask(proposal(add("p=9/old"), read_version=6))
     gate.ask(proposal(add("p=7/g"), add("p=8/h"), read_version=7))
-    assert asked(7) == "concurrent_append"
+    assert rule_at(7) == "concurrent_append"

@@ -46,7 +46,7 @@ def test_every_other_field_counts(field: str) -> None:
 
 
 @pytest.mark.parametrize(("said", "what"), [("so", None), ("otherwise", "the schema")])
-def test_columns_may_be_mapped_by_name_where_nothing_else_is_said_of_them(
+def test_columns_may_be_mapped_by_name_where_nothing_else_changes(
     said: str, what: str | None
 ) -> None:
     def of(comment: str, **mapping: str | int) -> Row:

@@ -39,14 +39,14 @@ def test_an_instruction_is_obeyed_and_gone() -> None:
     assert rows[2]["metaData"]["configuration"] == {"delta.appendOnly": "false"}
 
 
-def test_what_asks_for_nothing_new_is_written_as_it_came() -> None:
+def test_what_enables_no_new_feature_is_written_as_it_came() -> None:
     asked = metadata(logRetentionDuration="interval 1 day")
     rows = written(table([info(), *PLAIN]), asked)
     assert [next(iter(row)) for row in rows] == ["commitInfo", "metaData", "txn"]
     assert rows[1] == asked
 
 
-def test_a_feature_that_is_added_by_hand_is_asked_for() -> None:
+def test_a_feature_that_must_be_added_by_hand_is_refused_where_it_is_missing() -> None:
     asked = metadata()
     asked["metaData"]["schemaString"] = schema(x="timestamp_ntz")
     decided = planned(table([info(), *PLAIN]), proposal(asked))

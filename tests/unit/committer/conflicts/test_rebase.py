@@ -89,7 +89,7 @@ def test_files_have_the_ids_that_a_backfill_gave_them() -> None:
     assert (body["baseRowId"], body["defaultRowCommitVersion"]) == (7, 1)
 
 
-def test_whoever_takes_ids_away_takes_them_off_winners_files_too() -> None:
+def test_removing_ids_removes_them_from_winners_files_too() -> None:
     takes = named("ROW TRACKING UNBACKFILL", add("a", dataChange=False), add("b", dataChange=False))
     later = after(
         takes,
@@ -136,7 +136,7 @@ def test_what_a_winner_makes_it_bury_keeps_its_level() -> None:
     )
 
 
-def test_no_row_gets_another_id_where_nobody_can_tell_which_were_given() -> None:
+def test_no_row_gets_another_id_where_the_given_ones_are_unknown() -> None:
     given = {"baseRowId": 4, "defaultRowCommitVersion": 1}
     before = [info(), add("x", **given)], [info("DELETE"), remove("x")]
     cleaned_up = replace(table([info(), *TABLE], *before), mark_before=None)

@@ -23,7 +23,7 @@ from tidegate_messages.proposal import Operation, Predicate, ReadSet
         (listed(reader=("catalogManaged",)), "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE"),
     ],
 )
-def test_a_winner_that_asks_for_what_we_do_not_write_is_not_followed(
+def test_a_winner_that_requires_an_unsupported_feature_is_not_followed(
     changed: Row, error_class: str
 ) -> None:
     conflict = conflict_of(rebase_state(proposal(add("a"))), winner(1, changed))
@@ -157,7 +157,9 @@ def test_who_was_given_only_row_ids_was_not_appended() -> None:
 @pytest.mark.parametrize(
     ("kept", "remedy"), [((), "drop one at a time"), (("invariants",), "keep it")]
 )
-def test_who_drops_what_stays_is_told_to_keep_it(kept: tuple[str, ...], remedy: str) -> None:
+def test_dropping_a_feature_in_use_is_refused_with_the_remedy(
+    kept: tuple[str, ...], remedy: str
+) -> None:
     gate = Gate()
     rows = (listed("appendOnly", "invariants"), metadata())
     gate.ask(creating(*rows))
@@ -202,32 +204,32 @@ def test_partition_values_of_mapped_columns_have_physical_names() -> None:
     assert rule(rebase_state(one, *table), logical) is None
 
 
-def test_a_new_definition_is_judged_whole() -> None:
+def test_a_new_definition_is_checked_whole() -> None:
     """Each of these was once accepted, and delta-rs could not open the table."""
 
-    def told(*rows: Row) -> str:
+    def rule_for(*rows: Row) -> str:
         [outcome] = Gate().ask(creating(*rows))
         return rule_of(outcome)
 
     both = {"readerFeatures": ["columnMapping"], "writerFeatures": ["columnMapping"]}
     plain = metadata(**{"columnMapping.mode": "name", "columnMapping.maxColumnId": "2"})
     right = mapped(plain, "col-1", "col-2")
-    assert told(protocol(3, 7, **both), right) == "committed"
-    assert told(protocol(3, 7, **both), plain) == "bad_metadata"
+    assert rule_for(protocol(3, 7, **both), right) == "committed"
+    assert rule_for(protocol(3, 7, **both), plain) == "bad_metadata"
     twice = mapped(plain, "col-1", "col-2")
     text = twice["metaData"]["schemaString"]
     twice["metaData"]["schemaString"] = text.replace('Mapping.id": 2', 'Mapping.id": 1')
-    assert told(protocol(3, 7, **both), twice) == "bad_metadata"
+    assert rule_for(protocol(3, 7, **both), twice) == "bad_metadata"
     spelt = {"metaData": {**metadata()["metaData"]}}
     spelt["metaData"]["schemaString"] = spelt["metaData"]["schemaString"].replace(
         ', "nullable": true', ""
     )
-    assert told(protocol(), spelt) == "bad_metadata"
+    assert rule_for(protocol(), spelt) == "bad_metadata"
     reading = {"readerFeatures": ["v2Checkpoint"], "writerFeatures": []}
-    assert told(protocol(3, 7, **reading), metadata()) == "bad_protocol"
+    assert rule_for(protocol(3, 7, **reading), metadata()) == "bad_protocol"
 
 
-def test_a_change_of_a_definition_is_judged_by_the_one_before() -> None:
+def test_a_change_of_a_definition_is_checked_against_the_one_before() -> None:
     both = {"readerFeatures": ["columnMapping"], "writerFeatures": ["columnMapping"]}
     plain = metadata(**{"columnMapping.mode": "name", "columnMapping.maxColumnId": "2"})
     before = mapped(plain, "col-1", "col-2")["metaData"]

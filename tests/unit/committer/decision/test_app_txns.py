@@ -51,7 +51,7 @@ def test_work_that_is_there_is_to_be_skipped(gate: Gate) -> None:
     assert result.winner_proposal_id == str(first.proposal_id)
 
 
-def test_another_writer_that_went_further_is_told_with_both_versions(gate: Gate) -> None:
+def test_another_writer_that_went_further_is_reported_with_both_versions(gate: Gate) -> None:
     gate.ask(advance("a", ("s", 10, -1)), advance("b", ("s", 20, 10)))
     [outcome] = gate.ask(advance("c", ("s", 15, 10)))
     result = rejection_of(outcome)
@@ -160,7 +160,7 @@ def test_an_application_is_named_once_and_by_a_name_of_its_own(
         {"app_id": "", "version": 3, "expected": 2},
     ],
 )
-def test_what_is_expected_is_said_and_lies_before(txn: dict[str, object]) -> None:
+def test_an_expected_app_version_is_given_and_lower(txn: dict[str, object]) -> None:
     body = json.loads(encode(proposal(add("a")))) | {"app_txns": [txn]}
     candidate = read_record(json.dumps(body).encode(), 0, Policy())
     flaw = getattr(candidate, "flaw", None)

@@ -57,7 +57,7 @@ def test_on_an_unpartitioned_table_an_append_before_a_delete_rules_it_out() -> N
     assert rules(decided) == ["committed", "concurrent_append"]
 
 
-def test_who_changes_the_isolation_level_is_judged_by_the_one_it_leaves() -> None:
+def test_a_change_of_the_isolation_level_is_decided_under_the_old_level() -> None:
     """Otherwise the entry would state an isolation level at which it was not checked."""
     state = table(creation(isolationLevel="SnapshotIsolation"), [info(), add("a")])
     reads = ReadSet(predicates=({"op": "true"},))
@@ -72,7 +72,7 @@ def test_an_append_does_not_rule_out_who_read_files_by_their_paths_alone() -> No
     assert rules(planned(state, delete("old", read_version=1))) == ["committed"]
 
 
-def test_who_follows_the_creation_is_judged_as_all_who_come_later() -> None:
+def test_a_proposal_after_the_creation_is_decided_as_later_ones() -> None:
     txn = {"txn": {"appId": "app", "version": 3}}
     state = table([*creation(), add("a"), txn])
     decided = planned(state, delete("a"), delete("a"), delete("nobody"))
@@ -145,7 +145,7 @@ def test_a_conflict_names_the_proposal_that_moved_the_application_or_wrote_the_d
 @pytest.mark.parametrize(
     ("added", "removed"), [((), ()), ((), (0, 0)), ((), (0, 0, 1)), ((), (9,))]
 )
-def test_who_wins_is_not_guessed_where_the_entry_does_not_tell(
+def test_the_winner_of_an_entry_without_the_field_is_not_guessed(
     added: tuple[int, ...], removed: tuple[int, ...]
 ) -> None:
     before = table(creation(), [add("a"), add("b")])
@@ -217,7 +217,7 @@ def test_a_cancel_refuses_what_comes_later() -> None:
     assert rules(planned(state, cancel)) == ["cancelled"]
 
 
-def test_too_old_to_tell_is_no_rejection() -> None:
+def test_too_old_to_know_is_no_rejection() -> None:
     state = replace(table(creation(), [add("a")], [add("b")]), oldest=2, window_start=2)
     [verdict] = planned(state, proposal(add("c"), read_version=0)).verdicts
     assert verdict.status == "expired"
@@ -247,7 +247,7 @@ def test_the_window_forgets_what_is_old_and_no_more() -> None:
         state = landed(state, item)
     assert state.window_start == 4
     assert sorted(state.entries) == [4, 5, 6]
-    assert {proposal.proposal_id for proposal in proposals[3:]} == set(state.settled)
+    assert {proposal.proposal_id for proposal in proposals[3:]} == set(state.decisions)
     assert state.table_definition_at(3).metadata.id == builders.TABLE_ID
 
 

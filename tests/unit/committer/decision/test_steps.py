@@ -59,7 +59,7 @@ def test_rows_of_a_file_wait_for_the_entry_of_a_member_that_changes_it(
     assert outcomes(gate, first, second) == [("committed", 2), ("committed", 3)]
 
 
-def test_who_rewrites_rows_that_a_member_moves_is_told_of_its_version(gate: Gate) -> None:
+def test_a_conflict_with_a_member_names_its_version(gate: Gate) -> None:
     """It waits for the entry, because row relocations are known only once the entry has landed."""
     away, again = remove("a", dataChange=False), add("h", dataChange=False)
     fields: Row = {"reads": ReadSet(files=("a",)), "operation": Operation(name="OPTIMIZE")}
@@ -78,7 +78,7 @@ def test_rows_leave_the_files_that_a_table_was_created_with() -> None:
     assert outcomes(gate, row_delete(rows_of("a", [3]))) == [("committed", 1)]
 
 
-def test_what_the_log_does_not_say_by_itself_is_written_before_it_is_told(gate: Gate) -> None:
+def test_what_does_not_follow_from_the_log_is_written_before_it_is_published(gate: Gate) -> None:
     change = {"op": "set_property", "key": "delta.appendOnly", "value": "true"}
     patch = {"base": "0" * 64, "changes": [change]}
     for refused in (

@@ -75,7 +75,7 @@ def test_a_repeat_needs_no_staged_file_and_no_memory(gate: Gate) -> None:
     assert {(again.status, again.version) for again in outcomes} == {("committed", 1)}
 
 
-def test_a_version_that_holds_other_bytes_is_taken_and_the_head_is_told(gate: Gate) -> None:
+def test_a_version_that_holds_other_bytes_is_taken_and_the_head_is_returned(gate: Gate) -> None:
     late = verbatim(gate, 1, info(txnId="w"), add("a"))
     gate.ask(proposal(add("b")), proposal(builders.metadata(note="x"), add("c")))
     [outcome] = gate.ask(late)
@@ -84,7 +84,7 @@ def test_a_version_that_holds_other_bytes_is_taken_and_the_head_is_told(gate: Ga
     assert rejection_of(outcome).head_version == len(gate.entries()) - 1
 
 
-def test_a_refusal_writes_nothing_and_is_told_again_after_a_crash(gate: Gate) -> None:
+def test_a_refusal_writes_nothing_and_is_published_again_after_a_crash(gate: Gate) -> None:
     late = verbatim(gate, 1, info(txnId="w"), add("a"))
     gate.ask(proposal(add("b")))
     gate.ask(late)
@@ -93,7 +93,7 @@ def test_a_refusal_writes_nothing_and_is_told_again_after_a_crash(gate: Gate) ->
     assert len(gate.entries()) == 2
 
 
-def test_a_gap_is_denied_once_the_log_was_asked_again(gate: Gate) -> None:
+def test_a_gap_is_denied_once_the_log_was_read_again(gate: Gate) -> None:
     assert answer(gate, verbatim(gate, 2, info(txnId="w"), add("a"))) == ("denied", "version_ahead")
 
 
@@ -168,7 +168,7 @@ def test_a_version_below_the_oldest_that_is_left_is_expired() -> None:
     assert gate.ask(last)[-1].status == "committed", "every version since is at hand"
 
 
-def test_a_put_without_an_answer_is_settled_by_the_bytes(gate: Gate) -> None:
+def test_a_put_without_an_answer_is_resolved_by_the_bytes(gate: Gate) -> None:
     one = verbatim(gate, 1, info(txnId="w"), add("a"))
     store = gate.stores[ROOT]
     with mock.patch.object(store, "put_if_absent", side_effect=Unavailable("it is away")):
@@ -181,7 +181,7 @@ def test_a_put_without_an_answer_is_settled_by_the_bytes(gate: Gate) -> None:
     ]
 
 
-def test_what_was_not_told_before_a_crash_is_told_after_it(gate: Gate) -> None:
+def test_what_was_not_published_before_a_crash_is_published_after_it(gate: Gate) -> None:
     one = verbatim(gate, 1, info(txnId="w"), add("a"))
     gate.send(one)
     dead = mock.patch.object(gate.loop.producer, "flush", side_effect=Unavailable("it dies"))
@@ -266,10 +266,7 @@ WRONG: dict[str, tuple[str, list[builders.Row]]] = {
         [info(), {"cdc": {"path": "/a", "partitionValues": {}, "size": 1, "dataChange": False}}],
     ),
     "a path that is no URI": ("bad_path", [info(), add("a#b")]),
-    "a vector elsewhere": (
-        "bad_path",
-        [info(), add("a", deletionVector={**VECTOR, **ELSEWHERE})],
-    ),
+    "a vector elsewhere": ("bad_path", [info(), add("a", deletionVector={**VECTOR, **ELSEWHERE})]),
     "a property of no sense": ("bad_metadata", [info(), builders.metadata(appendOnly="perhaps")]),
 }
 
@@ -329,7 +326,7 @@ def test_a_table_that_nobody_knows_takes_none(gate: Gate) -> None:
     assert answer(gate, one) == ("denied", "unknown_table")
 
 
-def test_who_reads_what_it_is_to_write_is_set_aside(gate: Gate) -> None:
+def test_a_verbatim_proposal_that_read_its_own_version_becomes_a_dead_letter(gate: Gate) -> None:
     one = verbatim(gate, 1, info(txnId="w"), add("a"))
     body: dict[str, Any] = {**one.model_dump(mode="json"), "read_version": 1}
     value = json.dumps(body).encode()

@@ -73,7 +73,7 @@ def test_commit_info_tells_who_and_what() -> None:
     assert one["tidegate"]["rules"] == RULES_VERSION
 
 
-def test_a_group_adds_its_metrics_up_and_says_what_all_say() -> None:
+def test_a_group_adds_its_metrics_up_and_keeps_what_all_members_share() -> None:
     first = Operation(parameters={"mode": "Append"}, metrics={"numFiles": "1", "note": "x"})
     second = Operation(parameters={"mode": "Append"}, metrics={"numFiles": "2"})
     one = info(
@@ -105,7 +105,7 @@ def test_a_metric_that_counts_nothing_is_left_out_of_the_sum(text: str) -> None:
     assert [member["metrics"] for member in one["tidegate"]["accepted"]] == result
 
 
-def test_who_changed_no_row_does_not_say_so_for_others() -> None:
+def test_a_member_without_data_change_does_not_speak_for_the_group() -> None:
     counted = ("Inserted", "Updated", "Deleted")
     nothing = {f"numTargetRows{name}": "0" for name in counted}
     idle = Operation(name="MERGE", metrics={**nothing, "numTargetFilesAdded": "1"})
@@ -120,7 +120,7 @@ def test_who_changed_no_row_does_not_say_so_for_others() -> None:
     assert (one["operation"], one["operationMetrics"]) == ("MERGE", {"numTargetFilesAdded": "3"})
 
 
-def test_a_group_of_unlike_operations_has_a_name_of_its_own() -> None:
+def test_a_group_of_different_operations_has_a_name_of_its_own() -> None:
     one = info(
         encoded(
             table(creation()),
@@ -198,7 +198,7 @@ def test_our_own_name_is_written_once(told: str | None, written: str) -> None:
     assert info(one)["engineInfo"] == written
 
 
-def test_writers_are_told_the_row_ids_of_their_files_and_not_again() -> None:
+def test_writers_get_the_row_ids_of_their_files_and_not_again() -> None:
     gate = Gate()
     tracked = builders.protocol(1, 7, writerFeatures=["domainMetadata", "rowTracking"])
     gate.ask(creating(tracked, builders.metadata()))

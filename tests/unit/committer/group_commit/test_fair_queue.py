@@ -44,7 +44,7 @@ def batch_of(line: FairQueue, start: int, most: int, bytes_max: int) -> list[int
     return [item.offset for item in line.batch(start, most, bytes_max)]
 
 
-def test_no_more_are_looked_after_at_once_than_may_share_an_entry() -> None:
+def test_no_more_are_polled_at_once_than_may_share_an_entry() -> None:
     line = line_of("abcde")
     size = line[0].candidate.size
     assert batch_of(line, 0, 3, 10 * size) == [0, 1, 2]
@@ -97,7 +97,7 @@ def in_rounds(waiting: str, count: int, before: str) -> list[int]:
 
 
 @given(st.text("abcdef", max_size=12), st.integers(0, 4), st.integers(1, 5))
-def test_whose_turn_it_is_is_told_by_rounds(producers: str, start: int, count: int) -> None:
+def test_turns_are_taken_in_rounds(producers: str, start: int, count: int) -> None:
     line = line_of(producers)
     line.share_out(start, count)
     chosen = in_rounds(producers[start:], count, producers[:start])

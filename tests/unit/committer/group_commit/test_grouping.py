@@ -82,7 +82,7 @@ def test_the_kind_of_change_that_a_proposal_is(one: Proposal, expected: str) -> 
         (proposal(remove("x"), CDC), proposal(remove("y"), {"cdc": {**CDC["cdc"], "path": "d"}})),
     ],
 )
-def test_what_one_entry_can_say_shares_it(first: Proposal, second: Proposal) -> None:
+def test_what_one_entry_can_hold_shares_it(first: Proposal, second: Proposal) -> None:
     assert may_share(first, second)
 
 
@@ -111,7 +111,7 @@ def test_what_one_entry_can_say_shares_it(first: Proposal, second: Proposal) -> 
         (no_path_twice, proposal(remove("x"), CDC), proposal(remove("y"), CDC)),
     ],
 )
-def test_a_rule_keeps_apart_what_one_entry_cannot_say(
+def test_a_rule_separates_what_one_entry_cannot_hold(
     rule: Sharing, first: Proposal, second: Proposal
 ) -> None:
     group = Group(1)
@@ -147,10 +147,7 @@ def test_files_that_lose_rows_and_applications_take_their_share_of_an_entrys_act
     files = {name: Add.model_validate(add(name)["add"]) for name in ("x", "y")}
     group = Group(1)
     group.take(flawless(row_delete(rows_of("x", [1]))), FetchedInputs(files=files))
-    same, other = (
-        flawless(row_delete(rows_of("x", [2]))),
-        flawless(row_delete(rows_of("y", [2]))),
-    )
+    same, other = (flawless(row_delete(rows_of("x", [2]))), flawless(row_delete(rows_of("y", [2]))))
     assert fits(group, same, Policy(group_actions_max=2)), "the file stands in the entry anyway"
     assert not fits(group, other, Policy(group_actions_max=3))
     assert fits(group, other, Policy(group_actions_max=4))

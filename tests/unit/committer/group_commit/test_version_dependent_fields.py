@@ -81,7 +81,7 @@ def test_removals_get_the_time_of_their_entry() -> None:
 TIMED = listed("inCommitTimestamp")
 
 
-def test_timestamps_begin_where_their_record_says() -> None:
+def test_timestamps_begin_at_the_recorded_version() -> None:
     state = table([info(), TIMED, metadata()], [info(), add("a")])
     state, rows = written(state, proposal(metadata(enableInCommitTimestamps="true")))
     [result], [about] = bodies(rows, "commitInfo"), bodies(rows, "metaData")
@@ -95,7 +95,7 @@ def test_timestamps_begin_where_their_record_says() -> None:
     assert bodies(later, "commitInfo")[0]["inCommitTimestamp"] > result["inCommitTimestamp"]
 
 
-def test_whoever_begins_timestamps_looks_at_the_file_before() -> None:
+def test_the_first_in_commit_timestamp_follows_the_file_before() -> None:
     state = table([info(), TIMED, metadata()], [info(), add("a")])
     begins = considered(proposal(metadata(enableInCommitTimestamps="true")))
     assert follows_untimed(state, [begins])
@@ -187,7 +187,7 @@ def test_the_bound_of_checkpoints_is_moved_in_no_metadata_that_was_not_read() ->
     assert rule(named("DROP FEATURE", listed(*names)), constraints) is None
 
 
-def test_dropping_what_only_writers_mind_protects_nothing() -> None:
+def test_dropping_a_writer_feature_needs_no_protected_checkpoints() -> None:
     names = ("appendOnly", "checkpointProtection", "invariants")
     state = table([info(), listed(*names, "checkConstraints"), metadata()], [info(), add("a")])
     drops = named("DROP FEATURE", listed(*names), metadata(logRetentionDuration="1 day"))
@@ -195,7 +195,7 @@ def test_dropping_what_only_writers_mind_protects_nothing() -> None:
     assert BOUND not in bodies(rows, "metaData")[0]["configuration"]
 
 
-def test_numbering_rows_is_told_by_a_tag() -> None:
+def test_numbering_rows_is_recorded_in_a_tag() -> None:
     state = table([info(), listed("identityColumns"), numbered(5)])
     state, rows = written(state, proposal(numbered(9), add("a")))
     tag = TAGGED["commitInfo"]["tags"]
@@ -204,13 +204,13 @@ def test_numbering_rows_is_told_by_a_tag() -> None:
     assert "tags" not in bodies(rows, "commitInfo")[0]
 
 
-def test_what_was_not_preserved_is_told_by_a_tag() -> None:
+def test_unpreserved_row_ids_are_recorded_in_a_tag() -> None:
     state = table([info(), *ROWS], [info("SET TBLPROPERTIES"), metadata(enableRowTracking="true")])
     _, rows = written(state, proposal(add("a")), proposal(add("b"), read_version=1))
     assert bodies(rows, "commitInfo")[0]["tags"] == {"delta.rowTracking.preserved": "false"}
 
 
-def test_nothing_is_told_of_preserving_where_a_winner_changed_something_else() -> None:
+def test_the_preserved_tag_is_left_out_where_a_winner_changed_something_else() -> None:
     shared = metadata()
     shared["metaData"]["configuration"] = {"io.unitycatalog.tableId": "u"}
     state = table([info(), *ROWS], [info("SET TBLPROPERTIES"), shared])

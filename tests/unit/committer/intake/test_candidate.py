@@ -24,11 +24,11 @@ def test_an_append_that_read_nothing_is_blind() -> None:
         proposal({"cdc": {"path": "c", "partitionValues": {}, "size": 1, "dataChange": False}}),
     ],
 )
-def test_whoever_read_or_removed_is_not(one: Proposal) -> None:
+def test_proposals_that_read_or_removed_are_not(one: Proposal) -> None:
     assert not considered(one).is_blind_append
 
 
-def test_asking_for_an_application_does_not_end_blindness() -> None:
+def test_reading_an_application_keeps_an_append_blind() -> None:
     assert considered(proposal(add("a"), reads=ReadSet(app_ids=("s",)))).is_blind_append
 
 

@@ -1,9 +1,13 @@
+from dataclasses import fields
+
 import orjson
 import pytest
 
-from tests.builders import Row, add, metadata, protocol, remove
+from tests.builders import Row, add, metadata, proposal, protocol, remove, value_of
 from tidegate_committer.intake.action_reader import ENTRIES_MAX, dated
-from tidegate_committer.intake.proposal_actions import read_content
+from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.intake.proposal_actions import CheckedActions, make_fast, read_content
+from tidegate_committer.intake.proposal_reader import read_record
 from tidegate_committer.intake.refusals import InvalidProposal
 from tidegate_committer.policy import Policy
 
@@ -51,7 +55,7 @@ def test_a_removal_is_dated_once_and_keeps_the_partition_values_that_it_says() -
     assert text.count(b"deletionTimestamp") == 1
 
 
-def test_a_removal_that_says_nothing_of_partitions_says_so() -> None:
+def test_a_removal_without_partition_values_states_that() -> None:
     """delta-spark writes it so, for readers whose map must not be null."""
     bare = {"path": "a", "dataChange": True, "deletionTimestamp": 5}
     content = read_content([{"remove": bare}], Policy())
@@ -76,7 +80,7 @@ CHANGE_FILE: Row = {"path": "_change_data/c", "size": 1, "dataChange": False}
         ("partition_values", {"cdc": {**CHANGE_FILE, "partitionValues": LONG}}),
     ],
 )
-def test_what_a_file_says_of_itself_is_bounded(rule: str, row: Row) -> None:
+def test_fields_of_a_file_are_bounded(rule: str, row: Row) -> None:
     with pytest.raises(InvalidProposal) as raised:
         read_content([row], Policy())
     assert raised.value.rejection.rule == rule
@@ -118,3 +122,17 @@ def test_a_flaw_names_field_rule_and_remedy() -> None:
     assert rejection.field == "actions[1].add.size"
     assert rejection.rule == "malformed"
     assert "should be greater than or equal to 0; write the action" in rejection.reason
+
+
+def test_a_value_is_what_its_class_would_have_made() -> None:
+    wanted = CheckedActions(lines=(b"{}\n",), removed=frozenset({"a"}))
+    result = make_fast(CheckedActions, dict(vars(wanted)))
+    assert result == wanted
+    assert vars(result) == vars(wanted)
+
+
+def test_what_is_read_has_every_field_in_its_order() -> None:
+    read = read_record(value_of(proposal(add("a"), remove("b"))), 0, Policy())
+    assert isinstance(read, Candidate)
+    for item in (read, read.content):
+        assert list(vars(item)) == [field.name for field in fields(item)]

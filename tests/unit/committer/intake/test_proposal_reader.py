@@ -33,7 +33,7 @@ def test_a_tombstone_is_a_dead_letter() -> None:
     assert letter.proposal_id is None
 
 
-def test_an_unknown_kind_is_set_aside_with_its_writer() -> None:
+def test_an_unknown_kind_becomes_a_dead_letter_with_its_writer() -> None:
     one = proposal()
     body = {**json.loads(value_of(one)), "kind": "explode"}
     letter = read_record(json.dumps(body).encode(), 0, Policy())
@@ -55,14 +55,14 @@ def test_a_field_of_a_newer_release_is_refused_by_name() -> None:
     assert (flaw.rule, flaw.field) == ("not_supported", "futureField")
 
 
-def test_a_read_set_that_says_more_than_we_know_is_no_blind_append() -> None:
+def test_a_read_set_with_unknown_fields_is_no_blind_append() -> None:
     flaw = flaw_of(reads={"predicate": [{"op": "true"}]})
     assert (flaw.rule, flaw.field) == ("not_supported", "reads.predicate")
     assert "whole_table, predicates, files, app_ids, domains" in flaw.reason
 
 
 @pytest.mark.parametrize("format_", [b"proposal/2", b"outcome/1", b"\xff"])
-def test_a_record_that_says_to_be_something_else_is_not_read_as_a_proposal(format_: bytes) -> None:
+def test_a_record_with_another_messages_header_is_not_read_as_a_proposal(format_: bytes) -> None:
     one = proposal(add("a"))
     letter = read_record(value_of(one), 0, Policy(), (("format", format_),))
     assert isinstance(letter, DeadLetter)
@@ -75,7 +75,7 @@ def test_a_record_that_says_to_be_something_else_is_not_read_as_a_proposal(forma
 
 
 @pytest.mark.parametrize("headers", [(), (("format", b"proposal/1"),), (("format", b""),)])
-def test_a_record_that_says_to_be_a_proposal_or_nothing_is_one(headers: Headers) -> None:
+def test_a_record_with_a_proposals_header_or_none_is_a_proposal(headers: Headers) -> None:
     assert isinstance(read_record(value_of(proposal(add("a"))), 0, Policy(), headers), Candidate)
 
 
@@ -123,7 +123,7 @@ def test_a_claim_check_brings_row_intents_too() -> None:
         ("duplicate_action", {"dv_intent": rows_of("a", [1]).model_dump(mode="json")}),
     ],
 )
-def test_a_wrong_row_intent_of_a_claim_check_is_a_flaw(rule: str, row: Row) -> None:
+def test_an_invalid_row_intent_of_a_claim_check_is_a_flaw(rule: str, row: Row) -> None:
     flaw = claimed(add("a"), row).flaw
     assert flaw is not None
     assert flaw.rule == rule
@@ -145,7 +145,7 @@ def test_a_claim_check_is_redeemed_once() -> None:
     assert redeemed.sha256 == candidate.sha256
 
 
-def test_a_record_of_many_times_the_size_is_set_aside_unread() -> None:
+def test_a_record_of_many_times_the_size_becomes_a_dead_letter_unread() -> None:
     policy = Policy(record_bytes_max=1_000)
     value = value_of(proposal(add("a"), user_metadata="x" * 5_000))
     letter = read_record(value, 0, policy)
@@ -165,9 +165,7 @@ def test_a_record_of_many_times_the_size_is_set_aside_unread() -> None:
         (b'{"kind": "unheard of"}', "unknown_kind"),
     ],
 )
-def test_whose_record_cannot_be_read_is_told_so_by_its_headers(
-    value: bytes | None, rule: str
-) -> None:
+def test_an_unreadable_record_is_answered_by_its_headers(value: bytes | None, rule: str) -> None:
     letter = read_record(value, 0, Policy(), headers(proposal(add("a"))))
     assert isinstance(letter, DeadLetter)
     assert letter.rule == rule

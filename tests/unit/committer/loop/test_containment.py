@@ -130,7 +130,7 @@ def test_what_nobody_foresaw_halts_one_table_and_is_tried_again(
         [line] = [record for record in caplog.records if "halted table=t" in record.getMessage()]
         assert line.exc_info is not None
         assert FAULTS.labels("t", "Odd")._value.get() == before + 1
-        assert not gate.loop.unsettled, "offsets go on"
+        assert not gate.loop.pending, "offsets go on"
         # It stays halted, and its store is not read, until its retry is due.
         assert rule_of(gate.ask(proposal(add("b")))[0]) == "table_halted"
     gate.settle()
@@ -211,7 +211,7 @@ def test_a_record_that_can_not_be_given_to_its_table_halts_it(gate: Gate) -> Non
         [result] = gate.ask(proposal(kind="drop"))
     assert (result.status, rule_of(result)) == ("denied", "fault")
     assert gate.tables()[TABLE].status == "halted"
-    assert not gate.loop.unsettled
+    assert not gate.loop.pending
     assert elsewhere(gate) == "committed"
 
 
@@ -223,7 +223,7 @@ def test_a_request_over_which_we_fail_is_answered_and_so_are_those_behind(gate: 
         gate.send(proposal(add("b")))
         gate.settle()
     assert {rule_of(outcome) for outcome in gate.outcomes()[-2:]} <= {"fault", "table_halted"}
-    assert not gate.loop.unsettled
+    assert not gate.loop.pending
     gate.clock.boot += PAUSE_MIN_S
     gate.settle()
     assert gate.ask(proposal(add("c")))[0].status == "committed"

@@ -73,7 +73,7 @@ def test_it_is_not_on_its_way_before_its_turn_nor_after_its_end(
 
 
 @pytest.mark.parametrize(("there", "answer"), [(CONTENT, Put.WON), (b"theirs", Put.LOST)])
-def test_what_became_of_a_put_in_doubt_is_looked_up(
+def test_the_result_of_a_put_in_doubt_is_read_from_the_log(
     put: EntryPut,
     store: MemoryStore,
     clock: StillClock,
@@ -93,7 +93,7 @@ def test_what_became_of_a_put_in_doubt_is_looked_up(
     assert len(sent) == 1
 
 
-def test_its_turn_is_asked_for_once_however_often_it_is_sent(
+def test_its_turn_is_requested_once_however_often_it_is_sent(
     put: EntryPut, store: MemoryStore, clock: StillClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[float] = []
@@ -116,7 +116,7 @@ def test_its_turn_is_asked_for_once_however_often_it_is_sent(
     assert len(asked) == 1
 
 
-def test_a_store_that_throttles_is_asked_ever_more_rarely(
+def test_a_store_that_throttles_is_retried_ever_more_rarely(
     put: EntryPut, store: MemoryStore, clock: StillClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[float] = []

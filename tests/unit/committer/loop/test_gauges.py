@@ -23,7 +23,7 @@ def shown(metric: str, table: str) -> float | None:
     return REGISTRY.get_sample_value(metric, {"table": table})
 
 
-def test_the_last_version_is_shown_whoever_wrote_it() -> None:
+def test_the_last_version_is_shown_for_any_writer() -> None:
     gate = Gate()
     gate.ask(create(name="gauged"))
     gate.ask(proposal(add("a")))
@@ -103,7 +103,7 @@ def test_a_table_that_its_operator_halted_waits_for_nothing() -> None:
     assert shown(WAIT, "closed") is None
 
 
-def test_what_an_alert_asks_for_a_first_increase_begins_at_nothing() -> None:
+def test_counters_of_alerts_begin_at_zero() -> None:
     gate = Gate()
     gate.ask(create(name="first"))
     gate.settle()

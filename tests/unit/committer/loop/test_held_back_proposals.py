@@ -28,23 +28,23 @@ def _nothing_is_left_shown() -> Iterator[None]:
 
 def hold(gate: Gate, stable: int, offsets: int) -> None:
     gate.bus.held_back[AT] = HeldBack(Offset(stable), offsets)
-    look(gate)
+    step_after(gate)
 
 
-def look(gate: Gate, after_s: float = 1.0) -> None:
+def step_after(gate: Gate, after_s: float = 1.0) -> None:
     gate.clock.boot += after_s
     gate.loop.step()
 
 
 def test_what_is_held_back_is_shown_with_since_when(gate: Gate) -> None:
-    look(gate)
+    step_after(gate)
     assert gauges() == (0, 0)
     hold(gate, 1, 3)
     assert gauges() == (3, 0)
     hold(gate, 1, 40)
     assert gauges() == (40, 1)
     gate.bus.held_back.clear()
-    look(gate)
+    step_after(gate)
     assert gauges() == (0, 0)
 
 
@@ -55,14 +55,14 @@ def test_transactions_that_end_and_others_that_begin_are_not_one_long_one(gate: 
     assert "transaction" not in gate.loop.readiness[1]
 
 
-def test_a_long_one_is_told_by_the_probe_which_stays_ready_and_logged_once(
+def test_a_long_stall_is_shown_by_the_probe_which_stays_ready_and_logged_once(
     gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
     hold(gate, 1, 7)
-    look(gate, LONG_S - 0.5)
+    step_after(gate, LONG_S - 0.5)
     assert gate.loop.readiness == (True, "active: 1 topic partitions")
-    look(gate)
-    look(gate)
+    step_after(gate)
+    step_after(gate)
     assert gate.loop.readiness == (
         True,
         "active: 1 topic partitions; topic partition 0: an open Kafka transaction has held back 7 "
@@ -72,11 +72,11 @@ def test_a_long_one_is_told_by_the_probe_which_stays_ready_and_logged_once(
     assert logged == ["open_transaction partition=0 offset=1 behind=7"]
 
 
-def test_of_a_paused_topic_partition_nothing_is_said(gate: Gate) -> None:
+def test_a_paused_topic_partition_is_not_reported(gate: Gate) -> None:
     hold(gate, 1, 7)
     gate.loop.paused.add(AT)
     with mock.patch.object(gate.loop, "_pause_or_resume"):
-        look(gate)
+        step_after(gate)
     assert gauges() == (0, 0)
 
 

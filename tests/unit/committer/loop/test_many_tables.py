@@ -22,52 +22,52 @@ def fill(gate: Gate, count: int) -> None:
     gate.settle(60)
 
 
-class Looks(dict[UUID, TableCommitter]):
+class CountedLookups(dict[UUID, TableCommitter]):
     """Table committers that count lookups."""
 
     count = 0
 
     def __getitem__(self, table: UUID) -> TableCommitter:
-        Looks.count += 1
+        CountedLookups.count += 1
         return super().__getitem__(table)
 
     def get(self, table: UUID, default: Any = None) -> Any:
-        Looks.count += 1
+        CountedLookups.count += 1
         return super().get(table, default)
 
     def __iter__(self) -> Iterator[UUID]:
-        Looks.count += len(self)
+        CountedLookups.count += len(self)
         return super().__iter__()
 
     def values(self) -> Any:
-        Looks.count += len(self)
+        CountedLookups.count += len(self)
         return super().values()
 
     def items(self) -> Any:
-        Looks.count += len(self)
+        CountedLookups.count += len(self)
         return super().items()
 
 
-def looks(gate: Gate, steps: int) -> int:
+def lookups(gate: Gate, steps: int) -> int:
     """Return how many table committers are looked up in some steps."""
     [worker] = gate.loop.workers.values()
-    worker.tables.committers, Looks.count = Looks(worker.tables.committers), 0
+    worker.tables.committers, CountedLookups.count = CountedLookups(worker.tables.committers), 0
     gate.loop.gauges.due_s = gate.clock.boot_s() + 1e9
     for _ in range(steps):
         gate.loop.step()
-    return Looks.count
+    return CountedLookups.count
 
 
-def test_a_step_looks_at_the_tables_that_have_something_to_do(gate: Gate) -> None:
+def test_a_step_visits_the_tables_with_work(gate: Gate) -> None:
     fill(gate, 40)
-    assert looks(gate, 5) == 0
+    assert lookups(gate, 5) == 0
     gate.send(proposal(add("a")))
-    assert 0 < looks(gate, 5) < 40
+    assert 0 < lookups(gate, 5) < 40
     gate.settle()
     assert gate.outcomes()[-1].version == 1
 
 
-def test_tables_are_read_without_a_look_at_those_that_wait_for_their_turn(gate: Gate) -> None:
+def test_tables_are_read_without_visiting_those_that_wait_for_their_turn(gate: Gate) -> None:
     fill(gate, 40)
     gate.restart()
     gate.loop.step()
@@ -77,7 +77,7 @@ def test_tables_are_read_without_a_look_at_those_that_wait_for_their_turn(gate: 
         table_committer.cache.state is None for table_committer in worker.tables.committers.values()
     )
     assert unread >= 38
-    assert looks(gate, 30) < 30 * 10
+    assert lookups(gate, 30) < 30 * 10
     assert (
         sum(
             table_committer.cache.state is None
@@ -90,7 +90,7 @@ def test_tables_are_read_without_a_look_at_those_that_wait_for_their_turn(gate: 
     assert not gate.loop.step(), "nothing is left to be done at once"
 
 
-def test_who_is_looked_at_again_and_again_has_one_time_on_the_agenda(gate: Gate) -> None:
+def test_a_table_polled_repeatedly_has_one_due_time(gate: Gate) -> None:
     for number in range(30):
         gate.ask(proposal(add(f"f{number}"), read_version=number))
     [worker] = gate.loop.workers.values()

@@ -57,7 +57,7 @@ def record_of(gate: Gate) -> TableRecord:
     return gate.tables()[TABLE]
 
 
-def test_a_table_that_is_being_created_is_asked_about_again() -> None:
+def test_a_table_that_is_being_created_is_queried_again() -> None:
     puts = HeldPuts(is_holding=True)
     gate = Gate(puts=puts)
     gate.send(create())
@@ -81,7 +81,7 @@ def test_a_table_that_is_being_created_is_asked_about_again() -> None:
         ((create, request_to_drop), "dropped"),
     ],
 )
-def test_nobody_is_told_what_became_of_a_table_before_the_registry_holds_it(
+def test_no_outcome_of_a_registration_before_the_registry_holds_it(
     asked: tuple[Callable[[], Proposal], ...], status: str
 ) -> None:
     gate, held = Gate(), list[str]()
@@ -139,7 +139,7 @@ def test_requests_that_are_read_again_open_nothing_that_was_closed_since(gate: G
     assert rules_of(gate.outcomes()[-3:]) == ["committed"] * 3
 
 
-def test_asking_again_is_no_error_and_a_new_reason_takes_the_place_of_the_old(gate: Gate) -> None:
+def test_a_repeated_request_is_no_error_and_its_reason_replaces_the_old(gate: Gate) -> None:
     assert [item.repeat for item in gate.ask(halt(), halt())] == [False, True]
     assert [one.repeat for one in gate.ask(halt("it takes longer"))] == [False]
     assert record_of(gate).halted_by_hand == "it takes longer"
@@ -171,7 +171,7 @@ def test_its_store_is_left_alone_while_it_is_halted(gate: Gate) -> None:
     assert record_of(gate).status == "halted"
 
 
-def test_what_flies_lands_first_and_is_told_and_who_waits_is_told_to_come_again() -> None:
+def test_puts_in_flight_are_finished_and_published_and_waiting_proposals_are_denied() -> None:
     puts = HeldPuts()
     gate = Gate(puts=puts)
     gate.ask(create())
@@ -242,7 +242,7 @@ def test_a_table_that_halted_by_itself_is_read_at_once_when_it_is_reopened(gate:
     assert record_of(gate).status == "open"
 
 
-def test_what_an_idle_table_was_opened_with_is_told_without_waiting_for_its_next_look(
+def test_versions_found_on_opening_an_idle_table_are_published_before_its_next_poll(
     gate: Gate,
 ) -> None:
     gate.settle()
@@ -262,7 +262,7 @@ def test_a_record_by_a_committer_that_lost_the_table_reopens_nothing(gate: Gate)
     assert rules_of(gate.ask(proposal(add("a")))) == ["table_halted"]
 
 
-def test_a_table_that_is_dropped_is_told_so_durably_and_takes_nothing_more(gate: Gate) -> None:
+def test_a_dropped_table_is_published_durably_and_takes_nothing_more(gate: Gate) -> None:
     gate.ask(proposal(add("a")))
     [outcome] = gate.ask(request_to_drop())
     assert (outcome.status, outcome.version, outcome.repeat) == ("committed", 1, False)
@@ -310,7 +310,7 @@ def test_another_table_at_a_dropped_root_is_registered_under_another_id(gate: Ga
     assert gate.tables()[other].status == "open"
 
 
-def test_who_came_before_a_drop_is_judged_before_it(gate: Gate) -> None:
+def test_proposals_from_before_a_drop_are_decided_before_it(gate: Gate) -> None:
     gate.send(proposal(add("a")), proposal(add("b")), request_to_drop())
     gate.settle()
     gate.ask(proposal(add("c")))
@@ -346,7 +346,7 @@ def test_a_drop_that_waits_for_a_store_that_is_away_is_ended_by_a_halt(gate: Gat
         assert len(gate.outcomes()) == 1
         assert rules_of(gate.ask(halt())) == ["table_dropped", "committed", *["table_dropped"] * 2]
     assert record_of(gate).status == "dropped"
-    assert gate.loop.unsettled == 0
+    assert gate.loop.pending == 0
     assert len(gate.entries()) == 1
 
 
@@ -373,7 +373,7 @@ def test_a_request_among_the_proposals_is_denied_by_the_name_of_its_topic(
     assert (rejection.rule, rejection.topic) == ("wrong_topic", "tidegate.admin")
     assert (rejection.advice, rejection.field) == ("resend", "kind")
     assert record_of(gate).status == "open"
-    assert gate.loop.unsettled == 0
+    assert gate.loop.pending == 0
 
 
 @pytest.mark.parametrize("value", [encode(proposal(add("a"))), b"no JSON"])
@@ -435,7 +435,7 @@ def test_requests_are_read_no_further_while_many_wait_for_a_log(
         gate.send(*(halt(f"incident {number}") for number in range(4, 9)))
         for _ in range(3):
             gate.loop.step()
-        assert gate.loop.unsettled == 5
+        assert gate.loop.pending == 5
     gate.settle(60)
-    assert gate.loop.unsettled == 0
+    assert gate.loop.pending == 0
     assert rules_of(gate.outcomes()[2:]) == ["committed"] * 10

@@ -44,7 +44,7 @@ def size_of(record: Record) -> int:
     return len(record.key or b"") + len(record.value or b"") + headers + 2 * OVERHEAD
 
 
-def set_aside(key: bytes | None, value: bytes | None, headers: Headers) -> Record:
+def dead_letter_of(key: bytes | None, value: bytes | None, headers: Headers) -> Record:
     gate = Gate()
     gate.bus.append(TopicPartition(gate.topics.proposals, 0), key, value, headers)
     gate.settle()
@@ -66,7 +66,7 @@ def set_aside(key: bytes | None, value: bytes | None, headers: Headers) -> Recor
 def test_a_dead_letter_fits_into_its_topic(
     key: bytes | None, value: bytes | None, headers: Headers
 ) -> None:
-    letter = set_aside(key, value, headers)
+    letter = dead_letter_of(key, value, headers)
     assert size_of(letter) < TOPIC_BYTES_MAX
     assert (letter.value or b"") == (value or b"")[:LETTER_BYTES_MAX]
     assert (key or b"").startswith(letter.key or b"")
@@ -77,7 +77,7 @@ def test_a_dead_letter_fits_into_its_topic(
 
 def test_what_is_small_is_kept_whole() -> None:
     headers = (("format", b"proposal/1"), ("large", b"x" * (LETTER_HEADERS_BYTES_MAX // 2)))
-    letter = set_aside(b"key", b"{", headers)
+    letter = dead_letter_of(b"key", b"{", headers)
     assert (letter.key, letter.value, letter.headers[:2]) == (b"key", b"{", headers)
 
 
@@ -104,7 +104,7 @@ def gate_of(features: list[str], **properties: str) -> Gate:
     return gate
 
 
-def ask_twice(gate: Gate, one: Proposal) -> list[Outcome]:
+def send_twice(gate: Gate, one: Proposal) -> list[Outcome]:
     """Send a proposal, restart the committer, and send it again; return all outcomes.
 
     The restarted committer publishes what the log holds, and then answers the repeat.
@@ -122,7 +122,7 @@ def test_the_outcome_of_many_files_with_row_ids_fits() -> None:
     }
     gate = gate_of(features, enableRowTracking="true", **columns)
     files = [add(f"{LONG}{number:05}" + "x" * 100) for number in range(MANY)]
-    first, *more = ask_twice(gate, claiming(gate, *files))
+    first, *more = send_twice(gate, claiming(gate, *files))
     assert (first.status, first.version) == ("committed", 1)
     assert first.assigned == {"left_out": ["base_row_ids"]}
     assert {(item.status, item.version) for item in more} == {("committed", 1)}
@@ -140,7 +140,7 @@ def test_the_outcome_of_a_delete_from_many_files_fits() -> None:
         for dv_intent in whole.dv_intents
     ]
     many = claiming(gate, *lines, read_version=1, reads=whole.reads, operation=whole.operation)
-    first, *more = ask_twice(gate, many)
+    first, *more = send_twice(gate, many)
     assert (first.status, first.version) == ("committed", 2), first.rejection
     assert first.assigned == {"rows_deleted": MANY, "left_out": ["deletion_vectors"]}
     assert {
@@ -161,7 +161,7 @@ def test_the_outcome_of_many_leases_fits() -> None:
     [result] = gate.ask(proposal({"metaData": body}))
     assert result.status == "committed", result.rejection
     leases = (IdentityDemand(column="x", count=1),) * 20_000
-    first, *more = ask_twice(gate, proposal(identity_leases=leases, read_version=1))
+    first, *more = send_twice(gate, proposal(identity_leases=leases, read_version=1))
     assert (first.status, first.version) == ("committed", 2), first.rejection
     assert first.assigned == {"left_out": ["identity"]}
     assert {(item.status, item.version) for item in more} == {("committed", 2)}

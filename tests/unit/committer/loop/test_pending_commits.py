@@ -70,7 +70,7 @@ ODD: dict[str, tuple[TableState, Callable[[], Proposal]]] = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_nobody_is_decided_on_behind_one_for_whom_the_store_must_be_asked(name: str) -> None:
+def test_no_candidate_is_decided_behind_one_that_needs_a_store_read(name: str) -> None:
     state, odd = ODD[name]
     easy = proposal(add("d"), read_version=state.version)
     line = [considered(easy), considered(odd(), 1), considered(easy, 2)]
@@ -83,7 +83,7 @@ def test_a_turn_that_does_not_come_while_the_decision_is_young_is_given_up() -> 
     assert not turn_behind(Future[PutResult](), 0.0, clock)()
 
 
-def test_what_is_told_again_beside_an_entry_has_not_the_row_ids_of_who_is_in_it() -> None:
+def test_a_repeat_beside_an_entry_has_not_the_row_ids_of_its_members() -> None:
     gate = Gate()
     properties = {
         "enableRowTracking": "true",

@@ -52,7 +52,7 @@ def lives(gate: Gate, steps: int = 12) -> bool:
     return True
 
 
-def deaths_until_all_is_told(gate: Gate) -> int:
+def deaths_until_all_are_answered(gate: Gate) -> int:
     deaths = 0
     while not lives(gate):
         deaths += 1
@@ -74,7 +74,7 @@ def test_a_record_that_kills_is_refused_in_the_log_after_three_deaths(
     poison, others = proposal(add("p")), [proposal(add(f"f{number}")) for number in range(6)]
     deadly[str(poison.proposal_id)] = "after_read"
     gate.send(*others[:3], poison, *others[3:])
-    assert deaths_until_all_is_told(gate) == 3
+    assert deaths_until_all_are_answered(gate) == 3
     assert answers(gate, poison) == {("rejected", "poison")}
     assert all(answers(gate, other) == {("committed", None)} for other in others)
     refused = [
@@ -85,7 +85,7 @@ def test_a_record_that_kills_is_refused_in_the_log_after_three_deaths(
     assert refused == [str(poison.proposal_id)]
 
 
-def test_who_comes_behind_the_suspects_is_judged_in_company(
+def test_records_behind_the_suspects_are_decided_in_groups(
     gate: Gate, deadly: dict[str, str]
 ) -> None:
     """Otherwise a steady stream of records would be decided one by one for ever."""
@@ -106,7 +106,7 @@ def test_a_creation_that_kills_is_denied_for_what_it_did(deadly: dict[str, str])
     gate, poison = Gate(), create()
     deadly[str(poison.proposal_id)] = "after_read"
     gate.send(poison)
-    assert deaths_until_all_is_told(gate) == 3
+    assert deaths_until_all_are_answered(gate) == 3
     assert answers(gate, poison) == {("denied", "poison")}
     assert not gate.tables()
 
@@ -115,12 +115,12 @@ def test_the_same_bytes_sent_again_kill_nobody_any_more(gate: Gate, deadly: dict
     poison = proposal(add("p"))
     deadly[str(poison.proposal_id)] = "after_read"
     gate.send(poison, poison)
-    assert deaths_until_all_is_told(gate) == 3
+    assert deaths_until_all_are_answered(gate) == 3
     gate.send(poison)
     gate.loop.finish()
     gate.loop.leave()
     gate.restart()
-    assert deaths_until_all_is_told(gate) == 0
+    assert deaths_until_all_are_answered(gate) == 0
     assert answers(gate, poison) == {("rejected", "poison")}
     assert gate.bus.committed("tidegate.committer") == {AT: 4}
 
@@ -129,12 +129,14 @@ def test_a_second_poison_has_three_deaths_of_its_own(gate: Gate, deadly: dict[st
     first, second = proposal(add("p")), proposal(add("q"))
     deadly |= {str(outcome.proposal_id): "after_read" for outcome in (first, second)}
     gate.send(first, second, proposal(add("a")))
-    assert deaths_until_all_is_told(gate) == 6
+    assert deaths_until_all_are_answered(gate) == 6
     assert answers(gate, first) == answers(gate, second) == {("rejected", "poison")}
 
 
 @pytest.mark.parametrize("has_headers", [True, False])
-def test_a_record_whose_refusal_kills_too_is_set_aside(gate: Gate, *, has_headers: bool) -> None:
+def test_a_record_whose_refusal_kills_too_becomes_a_dead_letter(
+    gate: Gate, *, has_headers: bool
+) -> None:
     poison, later = proposal(add("p")), proposal(add("a"))
     named = (("proposal_id", str(poison.proposal_id).encode()), ("table", str(TABLE).encode()))
     headers = named if has_headers else ()
@@ -146,7 +148,7 @@ def test_a_record_whose_refusal_kills_too_is_set_aside(gate: Gate, *, has_header
         for name, unpatched in _readers().items()
     }
     with read["partition_worker.read_record"], read["poison_records.read_identity"]:
-        assert deaths_until_all_is_told(gate) == 6
+        assert deaths_until_all_are_answered(gate) == 6
     assert answers(gate, poison) == {("denied", "poison")}
     assert answers(gate, later) == {("committed", None)}
     [letter] = gate.records(gate.topics.dead_letters)
@@ -312,7 +314,7 @@ def test_deaths_further_on_are_counted_anew() -> None:
     assert inherited(result, "b", RECORDS) == SuspectNote("b", 1, 20)
 
 
-def test_a_second_death_counts_where_records_were_judged() -> None:
+def test_a_second_death_counts_where_records_were_decided() -> None:
     result = SuspectNote("a", 1, 15)
     assert inherited(result, "b", RECORDS) == SuspectNote("b", 1, 20)
     judging = replace(result, judging=True)
@@ -329,14 +331,14 @@ def test_once_one_is_blamed_three_deaths_count_against_another_one_alone() -> No
     for suspect, deaths in (("u", 1), ("v", 1), ("v", 2), ("u", 1), ("u", 2)):
         note = inherited(replace(note, suspect=suspect), note.owner + "b", RECORDS)
         assert (note.deaths, note.against, [*note.guilty]) == (deaths, suspect, ["t"])
-    note = inherited(replace(note, suspect="u"), "heir", RECORDS)
+    note = inherited(replace(note, suspect="u"), "successor", RECORDS)
     assert (note.deaths, note.against, [*note.guilty]) == (0, "", ["t", "u"])
 
 
 def test_the_third_death_blames_who_was_on_trial_and_starts_counting_anew() -> None:
     result = SuspectNote("a", 2, 20, alone=True, suspect="t", guilty={"u": False})
-    heir = inherited(result, "b", RECORDS)
-    assert heir == SuspectNote("b", 0, 20, alone=True, guilty={"u": False, "t": False})
+    successor = inherited(result, "b", RECORDS)
+    assert successor == SuspectNote("b", 0, 20, alone=True, guilty={"u": False, "t": False})
 
 
 def test_the_oldest_guilt_is_forgotten_first() -> None:
@@ -350,7 +352,7 @@ def test_the_oldest_guilt_is_forgotten_first() -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"until":"x"}', '{"until":null}', '{"guilty":3}', "a note of others"]
 )
-def test_what_is_no_note_of_ours_says_nothing(text: str) -> None:
+def test_offset_metadata_of_others_is_ignored(text: str) -> None:
     assert read_note(text) == SuspectNote()
 
 

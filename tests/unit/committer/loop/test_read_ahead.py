@@ -111,7 +111,7 @@ def test_another_table_is_answered_after_a_few_entries_of_a_flooded_one(length: 
     gate.settle(60)
     result = [outcome.status for outcome in gate.outcomes()]
     assert result == ["committed"] * (length + 3)
-    assert gate.loop.unsettled == 0
+    assert gate.loop.pending == 0
 
 
 def test_a_table_whose_put_hangs_leaves_room_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def test_a_table_whose_put_hangs_leaves_room_for_another(monkeypatch: pytest.Mon
     assert gate.outcomes()[-1].proposal_id == other.proposal_id
     table_committer.rests_until_s = 0.0
     gate.settle(60)
-    assert gate.loop.unsettled == 0
+    assert gate.loop.pending == 0
     added = [row["add"]["path"] for rows in gate.entries()[1:] for row in rows if "add" in row]
     assert added == [f"f{number}" for number in range(200)]
 
@@ -166,7 +166,7 @@ def test_keys_that_name_no_table_wait_for_one_another_and_for_nobody_else(
     assert steps_until_answered(gate, other) <= 4
 
 
-def test_after_a_death_records_are_judged_in_the_order_of_their_offsets(
+def test_after_a_death_records_are_decided_in_the_order_of_their_offsets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(read_ahead, "HANDLED_MAX", 40)

@@ -13,7 +13,7 @@ from tidegate_committer.loop.registration_rules import RegisteredTables, new_rec
 from tidegate_committer.policy import Policy
 
 
-def asking(**fields: Any) -> Candidate:
+def creation(**fields: Any) -> Candidate:
     candidate = read_record(value_of(create(**fields)), 0, Policy())
     assert isinstance(candidate, Candidate)
     return candidate
@@ -33,61 +33,61 @@ def known(*roots: str, name: str = "taken") -> RegisteredTables:
     "prefix", ["memory://tables", "memory://tables/", ROOT, "memory://tables/t"]
 )
 def test_a_root_below_an_allowed_one_is_welcome(prefix: str) -> None:
-    assert objection(asking(), known(prefix)) is None
+    assert objection(creation(), known(prefix)) is None
 
 
 @pytest.mark.parametrize("prefix", ["memory://tabl", "memory://tables/t/deeper", "s3://tables"])
 def test_a_likeness_of_names_is_not_enough(prefix: str) -> None:
-    answer = objection(asking(), known(prefix))
+    answer = objection(creation(), known(prefix))
     assert rule(answer) == "root_not_allowed"
     assert answer is not None
     assert answer.status == "denied"
 
 
 def test_no_allowed_root_refuses_all() -> None:
-    assert rule(objection(asking(), known())) == "root_not_allowed"
+    assert rule(objection(creation(), known())) == "root_not_allowed"
 
 
-def test_a_registered_root_is_said_to_be_one_and_nothing_is_promised() -> None:
-    answer = objection(asking(table_root="memory://tables/there"), known("memory://tables"))
+def test_a_registered_root_is_reported_and_nothing_is_promised() -> None:
+    answer = objection(creation(table_root="memory://tables/there"), known("memory://tables"))
     assert answer is not None
     assert answer.status == "denied"
     assert str(UUID(int=3)) in (answer.rejection.reason if answer.rejection else "")
 
 
-def test_a_name_is_given_once_and_found_where_none_is_asked_for() -> None:
-    assert rule(objection(asking(name="taken"), known("memory://tables"))) == "name_taken"
-    record = new_record(asking(), known("memory://tables"), "topic", 2)
+def test_a_name_is_given_once_and_found_where_none_is_requested() -> None:
+    assert rule(objection(creation(name="taken"), known("memory://tables"))) == "name_taken"
+    record = new_record(creation(), known("memory://tables"), "topic", 2)
     assert (record.name, record.proposals_topic, record.topic_partition) == ("t", "topic", 2)
-    other = new_record(asking(), known("memory://tables", name="t"), "topic", 2)
+    other = new_record(creation(), known("memory://tables", name="t"), "topic", 2)
     assert other.name == f"t-{TABLE.hex[-8:]}"
 
 
-def test_a_dropped_tables_name_is_had_by_who_asks_for_it_and_found_for_nobody_else() -> None:
+def test_a_dropped_tables_name_can_be_registered_again_and_is_not_found_otherwise() -> None:
     [there] = known("memory://tables", name="t").tables.values()
     gone = RegisteredTables(
         {there.table: there.model_copy(update={"status": "dropped"})}, ["memory://tables"]
     )
-    assert objection(asking(name="t"), gone) is None
-    assert new_record(asking(name="t"), gone, "topic", 2).name == "t"
-    assert new_record(asking(), gone, "topic", 2).name == f"t-{TABLE.hex[-8:]}"
+    assert objection(creation(name="t"), gone) is None
+    assert new_record(creation(name="t"), gone, "topic", 2).name == "t"
+    assert new_record(creation(), gone, "topic", 2).name == f"t-{TABLE.hex[-8:]}"
 
 
-def test_who_was_promised_a_root_may_ask_for_the_name_that_was_promised_too() -> None:
+def test_a_writer_with_a_promised_root_may_request_the_promised_name() -> None:
     [there] = known("memory://tables").tables.values()
     staged = there.model_copy(update={"table": TABLE, "table_root": ROOT, "status": "staged"})
     assert (
-        objection(asking(name="taken"), RegisteredTables({TABLE: staged}, ["memory://tables"]))
+        objection(creation(name="taken"), RegisteredTables({TABLE: staged}, ["memory://tables"]))
         is None
     )
 
 
 @pytest.mark.parametrize("name", ["t", "a table", "main.sales.orders", "bücher-2"])
 def test_a_name_is_one_word_or_three_parts(name: str) -> None:
-    assert objection(asking(name=name), known("memory://tables")) is None
+    assert objection(creation(name=name), known("memory://tables")) is None
 
 
 @pytest.mark.parametrize("name", ["a.b", "a.b.c.d", "a..c", ".a.b", "a. b.c", "a/b", "a\n", "`a`"])
 def test_another_name_is_refused(name: str) -> None:
-    answer = objection(asking(name=name), known("memory://tables"))
+    answer = objection(creation(name=name), known("memory://tables"))
     assert rule(answer) == "bad_name"

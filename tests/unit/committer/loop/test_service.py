@@ -99,7 +99,7 @@ def test_a_new_committer_knows_from_the_log_what_was_done(gate: Gate) -> None:
     assert len(gate.entries()) == 2
 
 
-def test_what_was_not_told_is_told_from_the_log_alone(gate: Gate) -> None:
+def test_unpublished_outcomes_are_published_from_the_log_alone(gate: Gate) -> None:
     """Even with the proposals expired from the topic: which were accepted or refused, and why."""
     one, bad = proposal(add("a")), builders.late(add("b"))
     gate.send(one, bad)
@@ -121,7 +121,7 @@ def test_what_was_not_told_is_told_from_the_log_alone(gate: Gate) -> None:
     assert len(gate.entries()) == 2
 
 
-def test_another_engines_versions_are_told_and_respected(gate: Gate) -> None:
+def test_another_engines_versions_are_published_and_respected(gate: Gate) -> None:
     gate.ask(proposal(add("old")))
     write_next(gate, info("DELETE"), builders.remove("old"))
     gate.clock.boot += 6
@@ -155,7 +155,7 @@ def test_where_others_win_every_version_the_table_rests_and_its_writers_wait(
         for _ in range(9):
             gate.loop.step()
     assert gate.table_committer().rests_until_s > gate.clock.boot
-    assert (len(gate.entries()), gate.loop.unsettled) == (4, 1)
+    assert (len(gate.entries()), gate.loop.pending) == (4, 1)
     gate.settle(12)
     assert (gate.outcomes()[-1].status, gate.outcomes()[-1].version) == ("committed", 4)
 
@@ -196,7 +196,7 @@ def doubtful() -> tuple[Gate, Doubtful]:
     ],
     ids=["it landed", "it was lost and is sent again", "another took it and it is rebased"],
 )
-def test_a_put_in_doubt_is_settled_by_the_log(fates: list[str], authors: list[str]) -> None:
+def test_a_put_in_doubt_is_resolved_by_the_log(fates: list[str], authors: list[str]) -> None:
     gate, store = doubtful()
     store.fates = fates
     assert gate.ask(proposal(add("a")))[0].version == len(authors) - 1
@@ -248,7 +248,7 @@ def test_a_table_to_be_whose_first_put_is_in_doubt_is_not_given_up() -> None:
     assert statuses(gate.outcomes()) == ["committed"]
 
 
-def test_a_table_to_be_whose_put_is_in_doubt_waits_for_a_store_that_then_says_no() -> None:
+def test_a_new_table_whose_put_is_in_doubt_waits_for_a_store_that_then_refuses_it() -> None:
     store = MemoryStore(ROOT)
     gate, put = Gate(stores={ROOT: store}), store.put_if_absent
 
@@ -417,9 +417,9 @@ def test_reading_stops_while_too_much_waits(monkeypatch: pytest.MonkeyPatch, gat
     gate.send(*(proposal(add(f"g{number}")) for number in range(10)))
     for _ in range(3):
         gate.loop.step()
-    assert gate.loop.unsettled == 10
+    assert gate.loop.pending == 10
     gate.settle(60)
-    assert gate.loop.unsettled == 0
+    assert gate.loop.pending == 0
     assert len(gate.outcomes()) == 21
 
 

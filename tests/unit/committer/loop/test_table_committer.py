@@ -98,7 +98,7 @@ def test_proposals_that_come_while_a_put_flies_share_the_next_entry(
     assert acks(gate) == [(first.proposal_id, 1), (second.proposal_id, 2), (third.proposal_id, 2)]
 
 
-def test_a_full_entry_leaves_before_the_last_one_is_told(puts: HeldPuts) -> None:
+def test_a_full_entry_is_written_before_the_last_one_is_published(puts: HeldPuts) -> None:
     one_each = CommitterSection(roots=("memory://tables",), group_members_max=1)
     gate = Gate(one_each, puts=puts)
     gate.ask(create())
@@ -285,7 +285,7 @@ def test_versions_of_several_proposals_carry_no_ones_trace(gate: Gate, puts: Hel
     assert TRACEPARENT not in names
 
 
-def test_whoever_a_flood_lets_in_first_has_had_the_claim_check_read() -> None:
+def test_the_first_proposal_of_a_flood_has_its_claim_check_read() -> None:
     gate = Gate(CommitterSection(roots=("memory://tables",), group_members_max=2))
     gate.ask(create())
     one = proposal()
@@ -415,7 +415,7 @@ class SleepsOnce:
         return answer
 
 
-def test_whoever_slept_before_he_heard_that_he_lost_does_not_write_what_was_cleaned_up(
+def test_a_committer_suspended_before_a_lost_answer_writes_nothing_cleaned_up(
     gate: Gate, puts: HeldPuts
 ) -> None:
     gate.send(proposal(add("a")))
@@ -428,7 +428,7 @@ def test_whoever_slept_before_he_heard_that_he_lost_does_not_write_what_was_clea
     assert gate.outcomes()[1].status == "expired"
 
 
-def test_whoever_slept_before_he_heard_that_he_won_does_not_write_what_was_cleaned_up(
+def test_a_committer_suspended_before_a_won_answer_writes_nothing_cleaned_up(
     gate: Gate, puts: HeldPuts
 ) -> None:
     gate.send(proposal(add("a")))
@@ -441,7 +441,7 @@ def test_whoever_slept_before_he_heard_that_he_won_does_not_write_what_was_clean
     assert [outcome.version for outcome in gate.outcomes()[1:]] == [1, 5]
 
 
-def test_whoever_slept_while_he_looked_does_not_write_what_was_cleaned_up(
+def test_a_committer_suspended_while_polling_writes_nothing_cleaned_up(
     gate: Gate, puts: HeldPuts
 ) -> None:
     store = gate.stores[ROOT]
@@ -456,7 +456,7 @@ def test_whoever_slept_while_he_looked_does_not_write_what_was_cleaned_up(
     assert log_of(gate) == [commit_name(4)], "what was cleaned up stays so"
 
 
-def test_whoever_slept_while_he_loaded_does_not_write_what_was_cleaned_up(
+def test_a_committer_suspended_while_loading_writes_nothing_cleaned_up(
     gate: Gate, puts: HeldPuts
 ) -> None:
     puts.is_holding = False
@@ -469,7 +469,7 @@ def test_whoever_slept_while_he_loaded_does_not_write_what_was_cleaned_up(
     assert log_of(gate) == [commit_name(3)], "what was cleaned up stays so"
 
 
-def test_a_put_that_landed_long_ago_says_no_more_than_when_it_left(
+def test_a_put_that_landed_long_ago_only_proves_when_it_was_sent(
     gate: Gate, puts: HeldPuts
 ) -> None:
     puts.is_holding = True
@@ -525,7 +525,7 @@ def resting(seconds: float) -> Gate:
     return gate
 
 
-def test_the_registry_says_why_a_table_rests_until_it_commits_again() -> None:
+def test_the_registry_explains_why_a_table_rests_until_it_commits_again() -> None:
     gate = resting(5.0)
     record = gate.tables()[TABLE]
     assert record.status == "open"
@@ -536,7 +536,7 @@ def test_the_registry_says_why_a_table_rests_until_it_commits_again() -> None:
     assert gate.tables()[TABLE].reason is None
 
 
-def test_the_registry_says_nothing_of_a_short_rest() -> None:
+def test_the_registry_leaves_out_a_short_rest() -> None:
     assert resting(0.2).tables()[TABLE].reason is None
 
 
@@ -550,7 +550,7 @@ def test_a_lone_writer_waits_for_nobody() -> None:
     assert linger.lingers_until_s(1, 100.0, 0.5) == 0.0
 
 
-def test_those_who_were_told_a_moment_ago_are_waited_for() -> None:
+def test_recently_published_outcomes_are_waited_for() -> None:
     linger = AdaptiveLinger()
     linger.landed(0.03, 32, 0)
     linger.landed(0.05, 32, 32)

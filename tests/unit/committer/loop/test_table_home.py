@@ -47,7 +47,7 @@ def ask(gate: Gate, partition: int, *proposals: Proposal) -> list[Outcome]:
     return outcomes(gate, partition)[before:]
 
 
-def tell(gate: Gate, record: TableRecord) -> None:
+def publish_record(gate: Gate, record: TableRecord) -> None:
     at = TopicPartition(gate.topics.table_state, record.topic_partition)
     gate.bus.append(at, str(record.table).encode(), encode(record), headers(record))
 
@@ -72,7 +72,7 @@ def denial(outcome: Outcome) -> tuple[str, int | None]:
 
 
 @pytest.mark.parametrize("asked", [create(), proposal(kind="register", table_root=ROOT)])
-def test_a_creation_away_from_home_is_denied_and_told_where_home_is(asked: Proposal) -> None:
+def test_a_creation_away_from_home_is_denied_with_its_home(asked: Proposal) -> None:
     stores = {} if asked.is_create else {ROOT: table_in_memory(creation())}
     gate = gate_of(stores=dict(stores))
     [away] = ask(gate, AWAY, asked)
@@ -100,7 +100,9 @@ def test_the_same_creation_on_two_topic_partitions_registers_one_table(
 
 
 @pytest.mark.parametrize("kind", ["commit", "halt", "drop", "reopen", "register"])
-def test_what_comes_for_a_table_of_another_topic_partition_is_told_its_home(kind: str) -> None:
+def test_proposals_for_a_table_of_another_topic_partition_are_answered_with_its_home(
+    kind: str,
+) -> None:
     gate = gate_of()
     ask(gate, HOME, create())
     result: dict[str, Any] = {"reason": "why"} if kind == "halt" else {}
@@ -128,7 +130,7 @@ def test_of_two_registrations_the_same_one_counts_for_everybody() -> None:
     for order in ((HOME, AWAY), (AWAY, HOME)):
         gate = gate_of(stores={ROOT: table_in_memory(creation())})
         for number in order:
-            tell(gate, registered(gate, number))
+            publish_record(gate, registered(gate, number))
         gate.settle()
         assert homes(gate) == [HOME]
         assert read_registry(gate.bus, gate.topics)[TABLE].topic_partition == HOME
@@ -136,10 +138,10 @@ def test_of_two_registrations_the_same_one_counts_for_everybody() -> None:
 
 def test_who_learns_that_a_table_has_another_home_closes_it_and_writes_nothing_more() -> None:
     gate = gate_of(stores={ROOT: table_in_memory(creation())})
-    tell(gate, registered(gate, AWAY))
+    publish_record(gate, registered(gate, AWAY))
     gate.settle()
     assert homes(gate) == [AWAY]
-    tell(gate, registered(gate, HOME))
+    publish_record(gate, registered(gate, HOME))
     gate.clock.boot += 2 * STALE_S
     before = len(gate.bus.logs[TopicPartition(gate.topics.table_state, AWAY)])
     send(gate, AWAY, create(table=UUID(int=99), table_root="memory://elsewhere/x"))
@@ -153,9 +155,9 @@ def test_who_learns_that_a_table_has_another_home_closes_it_and_writes_nothing_m
 @pytest.mark.parametrize("kind", ["halt", "drop"])
 def test_an_operator_is_not_answered_by_who_has_lost_the_table(kind: str) -> None:
     gate = gate_of(stores={ROOT: table_in_memory(creation())})
-    tell(gate, registered(gate, AWAY))
+    publish_record(gate, registered(gate, AWAY))
     gate.settle()
-    tell(gate, registered(gate, HOME))
+    publish_record(gate, registered(gate, HOME))
     gate.clock.boot += 2 * STALE_S
     result: dict[str, Any] = {"reason": "why"} if kind == "halt" else {}
     asked = proposal(kind=kind, table_root=ROOT, **result)
@@ -166,25 +168,25 @@ def test_an_operator_is_not_answered_by_who_has_lost_the_table(kind: str) -> Non
     assert read_registry(gate.bus, gate.topics)[TABLE].status == status
 
 
-def test_what_waits_at_a_table_that_closes_is_told_its_home() -> None:
+def test_proposals_at_a_table_that_closes_are_answered_with_its_home() -> None:
     gate = gate_of(stores={ROOT: table_in_memory(creation())})
-    tell(gate, registered(gate, AWAY))
+    publish_record(gate, registered(gate, AWAY))
     gate.settle()
     [worker] = [worker for at, worker in gate.loop.workers.items() if at.partition == AWAY]
     with mock.patch.object(worker, "_attend", return_value=False):
         assert ask(gate, AWAY, proposal(add("a"))) == []
-    tell(gate, registered(gate, HOME))
+    publish_record(gate, registered(gate, HOME))
     worker.tables.open()
     gate.settle()
     assert [denial(outcome) for outcome in outcomes(gate, AWAY)] == [("other_partition", HOME)]
-    assert worker.unsettled == 0
+    assert worker.pending == 0
 
 
 def test_a_table_dropped_on_any_topic_partition_is_dropped() -> None:
     gate = gate_of(stores={ROOT: table_in_memory(creation())})
-    tell(gate, registered(gate, HOME))
+    publish_record(gate, registered(gate, HOME))
     gate.settle()
-    tell(gate, registered(gate, AWAY, status="dropped"))
+    publish_record(gate, registered(gate, AWAY, status="dropped"))
     gate.clock.boot += 2 * STALE_S
     [result, behind] = ask(gate, HOME, create(table=UUID(int=98)), proposal(add("a")))
     assert result.rejection is not None
@@ -206,7 +208,7 @@ def test_of_two_who_count_the_topic_partitions_differently_one_at_most_registers
         def both(self: Registrar, table_committer: Any) -> Any:
             if self.tables.topic_partition.partition == HOME:
                 # The other one claims the table at the same time.
-                tell(gate, registered(gate, AWAY, status="staged"))
+                publish_record(gate, registered(gate, AWAY, status="staged"))
             return real(self, table_committer)
 
         claim.side_effect = both
@@ -224,7 +226,7 @@ def test_who_finds_the_table_registered_elsewhere_after_creating_it_leaves_it() 
     with mock.patch.object(Registrar, "_claim", autospec=True) as claim:
 
         def late(self: Registrar, table_committer: Any) -> Any:
-            tell(gate, registered(gate, AWAY))
+            publish_record(gate, registered(gate, AWAY))
             return real(self, table_committer)
 
         claim.side_effect = late

@@ -69,14 +69,14 @@ def without_registry(gate: Gate) -> None:
     gate.settle(4)
 
 
-def test_a_registry_that_is_lost_is_told_again_by_whoever_still_knows(gate: Gate) -> None:
+def test_a_lost_registry_is_published_again_from_memory(gate: Gate) -> None:
     gate.bus.create_topic(gate.topics.table_state, 1)
     [outcome] = gate.ask(register())
     assert (outcome.status, outcome.repeat) == ("committed", True)
     assert gate.tables()[TABLE].table_root == ROOT
 
 
-def test_a_table_of_ours_that_is_registered_again_tells_what_was_not_told(gate: Gate) -> None:
+def test_a_table_of_ours_that_is_registered_again_publishes_pending_versions(gate: Gate) -> None:
     gate.bus.create_topic(gate.topics.table_state, 1)
     gate.stores[ROOT].put(in_log(commit_name(1)), to_bytes([info(), add("a")]))
     without_registry(gate)
@@ -113,7 +113,7 @@ def test_a_table_of_ours_of_which_a_checkpoint_alone_is_left_is_registered(gate:
     assert (later.status, later.version) == ("committed", 1)
 
 
-def test_what_was_written_below_a_basis_that_is_gone_is_told_all_the_same(gate: Gate) -> None:
+def test_versions_below_a_vanished_checkpoint_are_published_all_the_same(gate: Gate) -> None:
     store = store_of(gate)
     for version, rows in ((1, [info(), metadata()]), (2, [info(), add("a")])):
         store.put(in_log(commit_name(version)), to_bytes(rows))
@@ -169,7 +169,7 @@ def test_a_table_to_be_whose_store_stays_away_is_given_up_when_its_time_is_over(
     assert (outcome.status, outcome.rejection.rule) == ("denied", "Unavailable")
     assert (outcome.rejection.advice, outcome.rejection.field) == ("retry", "table_root")
     assert "403 AccessDenied" in outcome.rejection.reason
-    assert gate.loop.unsettled == 0, "the offset stands behind it"
+    assert gate.loop.pending == 0, "the offset stands behind it"
     later = one.model_copy(update={"deadline_ms": None})
     assert [item.status for item in gate.ask(later)] == ["committed"]
 
@@ -182,7 +182,7 @@ def drop(gate: Gate) -> None:
     gate.settle(4)
 
 
-def test_a_creation_that_cannot_be_read_is_told_what_is_wrong_with_it() -> None:
+def test_an_unreadable_creation_is_answered_with_its_problem() -> None:
     gate = Gate()
     broken = {**json.loads(encode(create())), "operation": 5}
     [result] = gate.ask(json.dumps(broken).encode())
@@ -205,7 +205,7 @@ def test_the_root_of_a_table_that_is_dropped_just_now_is_not_given_out_either(ga
     assert rules_of(gate.ask(wanted, register(UUID(int=99)))) == ["committed", "table_dropped"]
 
 
-def test_who_registers_again_is_told_of_the_table_as_it_is_by_now(gate: Gate) -> None:
+def test_a_repeated_registration_answers_with_the_table_as_it_is_now(gate: Gate) -> None:
     gate.send(proposal(add("a"), table=UUID(int=99)), proposal(add("a")))
     gate.settle(2)
     gate.send(register())
@@ -222,7 +222,7 @@ def test_a_root_that_another_committer_has_just_registered_is_not_given_out() ->
     assert TABLE not in gate.tables()
 
 
-def test_who_made_a_table_that_another_registered_is_not_told_that_he_never_will() -> None:
+def test_the_creator_of_a_table_that_another_registered_may_retry() -> None:
     gate = Gate()
     one = create()
     assert [result.status for result in gate.ask(one)] == ["committed"]
@@ -352,7 +352,7 @@ def test_a_table_that_is_long_in_coming_leaves_its_name_to_who_got_it_meanwhile(
     assert names == {there: "sales", TABLE: f"sales-{TABLE.hex[-8:]}"}
 
 
-def asking_while_another_committer_registers(root: str, name: str) -> Gate:
+def gate_while_another_registers(root: str, name: str) -> Gate:
     held = Held({ROOT})
     gate = Gate(stores={ROOT: table_in_memory(creation())}, loads=held)
     gate.ask(register())
@@ -364,14 +364,14 @@ def asking_while_another_committer_registers(root: str, name: str) -> Gate:
 
 
 def test_a_root_that_another_committer_registers_while_its_log_is_read_is_registered_once() -> None:
-    gate = asking_while_another_committer_registers(ROOT, "other")
+    gate = gate_while_another_registers(ROOT, "other")
     [outcome] = gate.outcomes()
     assert (outcome.table, outcome.repeat) == (UUID(int=99), True)
     assert list(gate.tables()) == [UUID(int=99)]
 
 
 def test_a_name_that_another_committer_gives_while_a_log_is_read_is_given_once() -> None:
-    gate = asking_while_another_committer_registers("memory://tables/other", "t")
+    gate = gate_while_another_registers("memory://tables/other", "t")
     assert [outcome.status for outcome in gate.outcomes()] == ["committed"]
     assert sorted(table.name for table in gate.tables().values()) == ["t", f"t-{TABLE.hex[-8:]}"]
 
@@ -393,9 +393,7 @@ def test_a_copy_of_a_table_is_another_table(tmp_path: Path) -> None:
     assert gate.ask(register(UUID(int=5), copy))[0].status == "committed"
 
 
-def test_whether_a_folder_is_registered_is_asked_again_where_its_store_does_not_answer(
-    tmp_path: Path,
-) -> None:
+def test_registration_is_queried_again_where_the_store_does_not_answer(tmp_path: Path) -> None:
     root, copy = written(tmp_path / "t"), written(tmp_path / "copy")
     gate = gate_to(tmp_path, root, copy)
     gate.ask(register(TABLE, root))

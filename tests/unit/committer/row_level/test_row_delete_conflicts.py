@@ -49,7 +49,7 @@ def first_proposals() -> list[Proposal]:
     return opening()
 
 
-def asked(gate: Gate, *intents: Any, **fields: Any) -> str:
+def rule_for(gate: Gate, *intents: Any, **fields: Any) -> str:
     [outcome] = gate.ask(row_delete(*intents, **{"read_version": 1, **fields}))
     return rules_of([outcome])[0]
 
@@ -66,16 +66,16 @@ def test_deletes_of_different_rows_share_one_entry_and_one_vector(gate: Gate) ->
 
 def test_rows_that_another_engine_deleted_are_kept(gate: Gate) -> None:
     write(gate, 2, remove("a"), add("a", deletionVector=vector(1)))
-    assert asked(gate, rows_of("a", [2])) == "committed"
+    assert rule_for(gate, rows_of("a", [2])) == "committed"
     assert gone(gate, "a") == [1, 2]
     [removed] = [row["remove"] for row in gate.entries()[3] if "remove" in row]
     assert removed["deletionVector"] == vector(1)
 
 
 def test_what_is_known_of_a_file_is_forgotten_when_others_revise_it(gate: Gate) -> None:
-    assert asked(gate, rows_of("a", [0])) == "committed"
+    assert rule_for(gate, rows_of("a", [0])) == "committed"
     write(gate, 3, remove("a", deletionVector=vector(0)), add("a", deletionVector=vector(0, 1)))
-    assert asked(gate, rows_of("a", [2])) == "committed"
+    assert rule_for(gate, rows_of("a", [2])) == "committed"
     assert gone(gate, "a") == [0, 1, 2]
 
 
@@ -85,20 +85,20 @@ def test_deletes_go_on_where_less_is_kept_of_files_and_vectors(
     monkeypatch.setattr(read_cache, "FILES_MAX", 1)
     monkeypatch.setattr(read_cache, "VECTOR_BYTES_MAX", 1)
     for row in (1, 2):
-        assert asked(gate, rows_of("a", [row])) == "committed"
-        assert asked(gate, rows_of("b", [row])) == "committed"
+        assert rule_for(gate, rows_of("a", [row])) == "committed"
+        assert rule_for(gate, rows_of("b", [row])) == "committed"
     held = gate.table_committer().cache.read_cache
     assert max(len(held._files), len(held._growths), len(held._rows)) <= 1
     assert (gone(gate, "a"), gone(gate, "b")) == ([1, 2], [1, 2])
 
 
-def test_a_vector_that_could_not_be_read_is_looked_for_again(gate: Gate) -> None:
+def test_a_vector_that_could_not_be_read_is_read_again(gate: Gate) -> None:
     content, [stored] = in_file([of_rows([4])], UUID(int=9))
     result = stored.model_dump(by_alias=True, exclude_none=True)
     write(gate, 2, remove("a"), add("a", deletionVector=result))
-    assert asked(gate, rows_of("a", [5])) == "vector_unreadable"
+    assert rule_for(gate, rows_of("a", [5])) == "vector_unreadable"
     gate.stores[ROOT].put(f"deletion_vector_{UUID(int=9)}.bin", content)
-    assert asked(gate, rows_of("a", [5])) == "committed"
+    assert rule_for(gate, rows_of("a", [5])) == "committed"
     assert gone(gate, "a") == [4, 5]
 
 
@@ -107,9 +107,9 @@ def test_a_vector_in_a_file_is_read(gate: Gate) -> None:
     gate.stores[ROOT].put(f"deletion_vector_{UUID(int=9)}.bin", content)
     result = stored.model_dump(by_alias=True)
     write(gate, 2, remove("a"), add("a", deletionVector=result))
-    assert asked(gate, rows_of("a", [5])) == "committed"
+    assert rule_for(gate, rows_of("a", [5])) == "committed"
     assert gone(gate, "a") == [4, 5]
-    assert asked(gate, rows_of("a", [6], base=stored.unique_id), read_version=2) == "committed"
+    assert rule_for(gate, rows_of("a", [6], base=stored.unique_id), read_version=2) == "committed"
     assert gone(gate, "a") == [4, 5, 6]
 
 
@@ -117,22 +117,22 @@ def test_rows_proposed_in_a_file_are_read(gate: Gate) -> None:
     content, [stored] = in_file([of_rows([4, 5])], UUID(int=9))
     gate.stores[ROOT].put(f"deletion_vector_{UUID(int=9)}.bin", content)
     one = rows_of("a", [1], rows=stored.model_dump(by_alias=True))
-    assert asked(gate, one) == "committed"
+    assert rule_for(gate, one) == "committed"
     assert gone(gate, "a") == [4, 5]
 
 
 def test_where_a_vector_is_lost_no_row_of_its_file_is_deleted(gate: Gate) -> None:
     _, [stored] = in_file([of_rows([4])], UUID(int=9))
     write(gate, 2, remove("a"), add("a", deletionVector=stored.model_dump(by_alias=True)))
-    assert asked(gate, rows_of("a", [5])) == "vector_unreadable"
-    assert asked(gate, rows_of("a", [5]), **NOTHING_READ) == "vector_unreadable"
-    assert asked(gate, rows_of("a", [5], base=stored.unique_id), read_version=2) == (
+    assert rule_for(gate, rows_of("a", [5])) == "vector_unreadable"
+    assert rule_for(gate, rows_of("a", [5]), **NOTHING_READ) == "vector_unreadable"
+    assert rule_for(gate, rows_of("a", [5], base=stored.unique_id), read_version=2) == (
         "vector_unreadable"
     )
-    assert asked(gate, rows_of("b", [5])) == "committed"
+    assert rule_for(gate, rows_of("b", [5])) == "committed"
 
 
-def test_whoever_deletes_what_is_deleted_changes_nothing_and_is_told_so(gate: Gate) -> None:
+def test_deleting_deleted_rows_changes_nothing_and_is_answered_so(gate: Gate) -> None:
     result = gate.ask(
         row_delete(rows_of("a", [1, 2]), read_version=1),
         row_delete(rows_of("a", [2, 3]), read_version=1),
@@ -144,7 +144,7 @@ def test_whoever_deletes_what_is_deleted_changes_nothing_and_is_told_so(gate: Ga
     assert not any("add" in row or "remove" in row for row in gate.entries()[3])
     assert gone(gate, "a") == [1, 2, 3]
     reads = ReadSet(files=("a",))
-    assert asked(gate, rows_of("b", [1]), reads=reads, read_version=2) == "committed"
+    assert rule_for(gate, rows_of("b", [1]), reads=reads, read_version=2) == "committed"
 
 
 @pytest.mark.parametrize("alone", [True, False])
@@ -178,53 +178,51 @@ def test_who_deleted_rows_of_a_file_is_named_where_nobody_else_of_the_entry_did(
     assert named == [None, str(first.proposal_id), str(third.proposal_id)]
 
 
-def test_whoever_may_not_miss_lost_rows_conflicts_with_those_who_delete_them(gate: Gate) -> None:
+def test_proposals_that_need_lost_rows_conflict_with_their_deletes(gate: Gate) -> None:
     sensitive = {"reads": ReadSet(files=("a",))}
-    assert asked(gate, rows_of("a", [1])) == "committed"
-    assert asked(gate, rows_of("a", [2]), **sensitive) == "concurrent_delete_read"
+    assert rule_for(gate, rows_of("a", [1])) == "committed"
+    assert rule_for(gate, rows_of("a", [2]), **sensitive) == "concurrent_delete_read"
     elsewhere = {"reads": ReadSet(files=("b",))}
-    assert asked(gate, rows_of("a", [2]), **elsewhere) == "committed"
-    assert asked(gate, rows_of("a", [2]), **NOTHING_READ) == "concurrent_row_delete"
-    assert asked(gate, rows_of("a", [3]), **NOTHING_READ) == "committed"
+    assert rule_for(gate, rows_of("a", [2]), **elsewhere) == "committed"
+    assert rule_for(gate, rows_of("a", [2]), **NOTHING_READ) == "concurrent_row_delete"
+    assert rule_for(gate, rows_of("a", [3]), **NOTHING_READ) == "committed"
 
 
-def test_deletes_that_bring_files_or_changes_do_not_say_twice_what_became_of_a_row(
-    gate: Gate,
-) -> None:
-    assert asked(gate, rows_of("a", [1])) == "committed"
+def test_deletes_with_files_or_changes_do_not_publish_a_row_twice(gate: Gate) -> None:
+    assert rule_for(gate, rows_of("a", [1])) == "committed"
     reads = ReadSet(files=("a",), delete_insensitive=True)
     one = proposal(add("c"), read_version=1, reads=reads, dv_intents=(rows_of("a", [1]),))
     assert rules_of(gate.ask(one)) == ["concurrent_row_delete"]
 
 
-def test_who_minds_no_lost_rows_minds_none_of_the_whole_table(gate: Gate) -> None:
+def test_ignoring_lost_rows_covers_the_whole_table(gate: Gate) -> None:
     everything = {"reads": ReadSet(whole_table=True, delete_insensitive=True)}
     write(gate, 2, remove("a"), add("a", deletionVector=vector(1)))
-    assert asked(gate, rows_of("b", [1]), **everything) == "committed"
-    assert asked(gate, rows_of("b", [2]), **everything) == "committed"
-    assert asked(gate, rows_of("a", [3]), **everything) == "committed"
+    assert rule_for(gate, rows_of("b", [1]), **everything) == "committed"
+    assert rule_for(gate, rows_of("b", [2]), **everything) == "committed"
+    assert rule_for(gate, rows_of("a", [3]), **everything) == "committed"
     gate.ask(proposal(remove("wide"), read_version=1, **NOTHING_READ))
-    assert asked(gate, rows_of("b", [3]), **everything) == "concurrent_delete_read"
+    assert rule_for(gate, rows_of("b", [3]), **everything) == "concurrent_delete_read"
 
 
 def test_rows_of_a_file_that_is_gone_are_not_deleted(gate: Gate) -> None:
     assert rules_of(gate.ask(proposal(remove("a"), read_version=1, **NOTHING_READ))) == [
         "committed"
     ]
-    assert asked(gate, rows_of("a", [1])) == "concurrent_delete_read"
-    assert asked(gate, rows_of("a", [1]), **NOTHING_READ) == "concurrent_row_delete"
-    assert asked(gate, rows_of("a", [1]), read_version=2) == "file_not_live"
+    assert rule_for(gate, rows_of("a", [1])) == "concurrent_delete_read"
+    assert rule_for(gate, rows_of("a", [1]), **NOTHING_READ) == "concurrent_row_delete"
+    assert rule_for(gate, rows_of("a", [1]), read_version=2) == "file_not_live"
 
 
 def test_rows_that_came_back_are_a_conflict(gate: Gate) -> None:
     write(gate, 2, remove("a"), add("a", deletionVector=vector(1, 2)))
     write(gate, 3, remove("a", deletionVector=vector(1, 2)), add("a", deletionVector=vector(2)))
     one = rows_of("a", [5], base=inline(of_rows([1, 2])).unique_id)
-    assert asked(gate, one, read_version=2, **NOTHING_READ) == "concurrent_row_delete"
-    assert asked(gate, one, read_version=2) == "concurrent_delete_read"
-    assert asked(gate, rows_of("a", [5], base=inline(of_rows([2])).unique_id), read_version=3) == (
-        "committed"
-    )
+    assert rule_for(gate, one, read_version=2, **NOTHING_READ) == "concurrent_row_delete"
+    assert rule_for(gate, one, read_version=2) == "concurrent_delete_read"
+    assert rule_for(
+        gate, rows_of("a", [5], base=inline(of_rows([2])).unique_id), read_version=3
+    ) == ("committed")
 
 
 def test_a_file_whose_last_row_goes_leaves(gate: Gate) -> None:
@@ -235,7 +233,7 @@ def test_a_file_whose_last_row_goes_leaves(gate: Gate) -> None:
     assert rules_of(result) == ["committed", "committed"]
     assert gone(gate, "a") is None
     assert result[0].assigned["deletion_vectors"] == {"a": None}
-    assert asked(gate, rows_of("a", [1]), **NOTHING_READ) == "concurrent_row_delete"
+    assert rule_for(gate, rows_of("a", [1]), **NOTHING_READ) == "concurrent_row_delete"
 
 
 def test_images_of_updated_rows_are_appends_for_others(gate: Gate) -> None:
@@ -278,7 +276,7 @@ def test_rows_that_are_not_the_files_are_refused(
     gate: Gate, intent: Any, read_version: int, rule: str
 ) -> None:
     write(gate, 2, remove("a"), add("a", deletionVector=vector(5)), add("silent", stats=None))
-    assert asked(gate, intent, read_version=read_version, **NOTHING_READ) == rule
+    assert rule_for(gate, intent, read_version=read_version, **NOTHING_READ) == rule
     later = [row for entry in gate.entries()[3:] for row in entry]
     assert not any("add" in row or "remove" in row for row in later)
 
@@ -298,7 +296,7 @@ def test_a_table_that_takes_no_vectors_gets_none(properties: dict[str, str], rul
         metadata(**properties),
     )
     assert rules_of(gate.ask(create, proposal(add("a")))) == ["committed", "committed"]
-    assert asked(gate, rows_of("a", [1])) == rule
+    assert rule_for(gate, rows_of("a", [1])) == rule
 
 
 @pytest.mark.parametrize("names", [[], NAMES])
@@ -317,12 +315,12 @@ def test_no_rows_are_deleted_from_a_table_that_is_not_there() -> None:
     assert rules_of(gate.ask(one)) == ["file_not_live"]
 
 
-def test_whoever_begins_anew_goes_on_with_the_same_vectors(gate: Gate) -> None:
+def test_a_restart_goes_on_with_the_same_vectors(gate: Gate) -> None:
     wide = {"num_records": 200_000}
     some = range(0, 4_000, 4)
-    assert asked(gate, rows_of("wide", some, **wide), rows_of("a", [1])) == "committed"
+    assert rule_for(gate, rows_of("wide", some, **wide), rows_of("a", [1])) == "committed"
     gate.restart()
-    assert asked(gate, rows_of("wide", [1], **wide), rows_of("a", [2])) == "committed"
+    assert rule_for(gate, rows_of("wide", [1], **wide), rows_of("a", [2])) == "committed"
     assert gone(gate, "wide") == sorted([*some, 1])
     assert gone(gate, "a") == [1, 2]
 
@@ -353,31 +351,31 @@ class _Counting(MemoryStore):
         return super().put_if_absent(path, content, deadline_s)
 
 
-@pytest.mark.usefixtures("no_looks")
+@pytest.mark.usefixtures("no_audit")
 def test_deletes_of_a_known_file_read_nothing_and_put_once() -> None:
     store = _Counting()
     gate = begun(Gate(IN_THE_LOG, stores={ROOT: store}))
     wide = {"num_records": 200_000}
-    asked(gate, rows_of("a", [0]), rows_of("wide", range(0, 2_000, 2), **wide))
+    rule_for(gate, rows_of("a", [0]), rows_of("wide", range(0, 2_000, 2), **wide))
     store.reads.clear()
     store.puts.clear()
     for row in range(1, 6):
-        assert asked(gate, rows_of("a", [row])) == "committed"
+        assert rule_for(gate, rows_of("a", [row])) == "committed"
     assert store.reads == []
     assert len(store.puts) == 5
-    assert asked(gate, rows_of("wide", [1], **wide)) == "committed"
+    assert rule_for(gate, rows_of("wide", [1], **wide)) == "committed"
     assert store.reads == []
     assert len(store.puts) == 7
 
 
-@pytest.mark.usefixtures("no_looks")
+@pytest.mark.usefixtures("no_audit")
 def test_by_default_every_vector_lies_in_a_file_that_delta_sparks_vacuum_knows() -> None:
     store = _Counting()
     gate = begun(Gate(stores={ROOT: store}))
-    asked(gate, rows_of("a", [0]))
+    rule_for(gate, rows_of("a", [0]))
     store.reads.clear()
     store.puts.clear()
-    assert asked(gate, rows_of("a", [1])) == "committed"
+    assert rule_for(gate, rows_of("a", [1])) == "committed"
     assert store.reads == [], "what the gate wrote is known"
     assert len(store.puts) == 2
     [file] = [row["add"] for row in gate.entries()[-1] if "add" in row]
@@ -392,7 +390,7 @@ def test_a_lost_race_is_decided_anew_and_its_vector_file_is_never_used() -> None
     store.loses_next = True
     store.puts.clear()
     one = (rows_of("wide", range(0, 2_000, 2), **wide), rows_of("b", [1]))
-    assert asked(gate, *one) == "committed"
+    assert rule_for(gate, *one) == "committed"
     assert gone(gate, "b") == [0, 1]
     assert gone(gate, "wide") == list(range(0, 2_000, 2))
     files = [path for path in store.puts if path.startswith("deletion_vector_")]
@@ -408,8 +406,8 @@ def test_too_much_to_compare_is_refused(gate: Gate) -> None:
     _, [stored] = in_file([of_rows([4])], UUID(int=9))
     heavy = {**stored.model_dump(by_alias=True), "sizeInBytes": 2**27}
     write(gate, 2, remove("a"), add("a", deletionVector=heavy))
-    assert asked(gate, rows_of("a", [5])) == "too_large"
-    assert asked(gate, rows_of("b", [5])) == "committed"
+    assert rule_for(gate, rows_of("a", [5])) == "too_large"
+    assert rule_for(gate, rows_of("b", [5])) == "committed"
 
 
 def test_rows_leave_a_file_whose_commit_was_cleaned_up_since(gate: Gate) -> None:

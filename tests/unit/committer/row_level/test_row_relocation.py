@@ -122,7 +122,7 @@ def test_rows_are_followed_through_several_compactions(gate: Gate) -> None:
     assert gone(gate, "h") == [10, 27]
 
 
-def test_what_was_read_is_minded_where_it_moved(gate: Gate) -> None:
+def test_reads_are_checked_at_the_new_place_of_moved_rows(gate: Gate) -> None:
     gate.ask(compact(AB, "g", read_version=1))
     write(gate, 3, {"remove": {"path": "g", "dataChange": True}}, add("rewritten"))
     reads = ReadSet(files=("a", "wide"), delete_insensitive=True)
@@ -169,7 +169,7 @@ def test_two_compactions_of_one_file_are_a_conflict(gate: Gate) -> None:
     assert rules_of(result) == ["committed", "concurrent_delete_delete"]
 
 
-def test_what_a_delete_says_of_a_file_that_moved_is_checked(gate: Gate) -> None:
+def test_a_deletes_statement_about_a_moved_file_is_checked(gate: Gate) -> None:
     gate.ask(row_delete(rows_of("a", [0]), read_version=1))
     gate.ask(compact({"a": 9}, "g", read_version=2, vectors={"a": vector(0)}))
     base = DeletionVector.model_validate(vector(0)).unique_id

@@ -39,7 +39,7 @@ def test_what_is_not_live_has_no_vector() -> None:
 
 
 @given(FILES, FILES, st.lists(PATHS, max_size=8))
-def test_many_files_are_told_at_once_as_one_by_one(
+def test_many_files_are_evaluated_at_once_as_one_by_one(
     before: dict[str, str | None], put: dict[str, str | None], drop: list[str]
 ) -> None:
     files = of(before).changed(put, drop)
@@ -100,7 +100,7 @@ def test_a_piece_of_a_column_and_texts_of_any_kind_are_found() -> None:
     assert [block.place(path) for path in ("before", "after", "x\ud800", "")] == [None] * 4
 
 
-def test_paths_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_of_one_hash_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
     class Same(str):
         def __hash__(self) -> int:
             return 7
@@ -154,7 +154,7 @@ def test_more_text_than_an_offset_reaches_is_cut_in_pieces(monkeypatch: pytest.M
     assert sorted(path for block in blocks for path, _ in block.items()) == sorted(MANY)
 
 
-def test_who_looks_for_a_file_meanwhile_does_not_disturb_a_walk() -> None:
+def test_a_lookup_does_not_disturb_an_iteration() -> None:
     block = FileBlock.of(MANY, {MANY[0]: "u1"})
     walk = block.items()
     seen = [next(walk)]

@@ -67,7 +67,7 @@ def with_a_file_by_others(path: str) -> Gate:
 
 
 @pytest.mark.parametrize("path", ODD)
-def test_files_that_others_named_oddly_leave_and_lose_rows(path: str) -> None:
+def test_files_with_unnormalised_names_are_removed_and_lose_rows(path: str) -> None:
     gate = with_a_file_by_others(path)
     less = builders.row_delete(builders.rows_of(path, [1]), read_version=1)
     assert [outcome.status for outcome in gate.ask(less)] == ["committed"]
@@ -78,7 +78,7 @@ def test_files_that_others_named_oddly_leave_and_lose_rows(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ODD)
-def test_files_that_others_named_oddly_come_again_as_the_log_spells_them(path: str) -> None:
+def test_files_with_unnormalised_names_return_as_the_log_spells_them(path: str) -> None:
     result = (proposal(add(path, tags={"a": "b"}, **REPEATS), read_version=1), lesser(path, path))
     statuses = [with_a_file_by_others(path).ask(item)[-1].status for item in result]
     assert statuses == ["committed", "committed"]
@@ -115,7 +115,7 @@ def lesser(before: str, after: str) -> Proposal:
     return proposal(remove(before), less_a_row(after), read_version=1)
 
 
-def test_the_refusal_says_how_the_log_spells_it() -> None:
+def test_the_refusal_has_the_spelling_of_the_log() -> None:
     state = table([*creation(), add("p%3A1")])
     [verdict] = planned(state, delete("p%3a1")).verdicts
     assert rejection_of(verdict).field == "actions.remove.path"
@@ -138,7 +138,7 @@ def test_ready_bytes_spell_files_as_the_log_does(path: str, other: str) -> None:
     assert gate.ask(verbatim(gate, 2, info(txnId="w"), remove(path)))[-1].status == "committed"
 
 
-def test_what_is_remembered_of_spellings_is_what_the_log_says() -> None:
+def test_cached_spellings_are_those_of_the_log() -> None:
     gate = Gate()
     paths = ["plain", *dict(SPELLINGS)]
     # Of two forms of one path only one can be added.
@@ -152,7 +152,7 @@ def test_what_is_remembered_of_spellings_is_what_the_log_says() -> None:
 
 
 @given(st.lists(st.lists(st.sampled_from(PIECES), min_size=1, max_size=5).map("".join), max_size=5))
-def test_many_paths_are_looked_at_as_one_is(paths: list[str]) -> None:
+def test_many_paths_are_checked_as_one_is(paths: list[str]) -> None:
     column = pa.chunked_array([pa.array(paths, pa.string())])
     one_by_one = unusual_paths((path, canonical_path(path)) for path in paths)
     assert list(unusual_in(column, canonical_paths(column))) == list(one_by_one)

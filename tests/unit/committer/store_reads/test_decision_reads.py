@@ -128,7 +128,7 @@ def test_a_store_that_hangs_for_one_table_lets_the_others_commit_on(
     held.answer()
     gate.settle()
     assert [outcome.table for outcome in gate.outcomes()].count(TABLE) == 3
-    assert gate.loop.unsettled == 0
+    assert gate.loop.pending == 0
 
 
 def test_versions_of_others_are_learned_at_an_idle_table_while_others_commit(
@@ -144,7 +144,7 @@ def test_versions_of_others_are_learned_at_an_idle_table_while_others_commit(
     assert [commit.version for commit in gate.commits() if commit.table == TABLE] == [0, 1, 2]
 
 
-def test_what_others_wrote_is_looked_for_once(gate: Gate, held: Held) -> None:
+def test_external_versions_are_probed_once(gate: Gate, held: Held) -> None:
     held.held.clear()
     write(gate, 2, add("foreign"))
     assert results(gate.ask(proposal(add("a"), read_version=1))) == [(TABLE, "committed", 3)]
@@ -171,7 +171,7 @@ def test_what_a_slow_store_has_fetched_is_decided_on_however_long_it_took(
 def test_who_waits_for_such_a_store_makes_no_watchman_restart_the_committer(gate: Gate) -> None:
     gate.send(with_a_claim(gate))
     gate.settle()
-    assert (gate.loop.unsettled, gate.loop.movable) == (1, 0)
+    assert (gate.loop.pending, gate.loop.movable) == (1, 0)
 
 
 def test_an_offset_is_not_passed_before_its_answer(gate: Gate, held: Held) -> None:
@@ -206,7 +206,7 @@ def test_an_answer_that_comes_after_the_partition_was_lost_is_dropped(
     ]
 
 
-def test_a_halt_by_hand_does_not_wait_for_the_store_and_what_it_says_then_is_dropped(
+def test_a_halt_by_hand_does_not_wait_for_the_store_and_ignores_its_late_answer(
     gate: Gate, held: Held
 ) -> None:
     gate.send(with_a_claim(gate))
@@ -236,7 +236,7 @@ def test_an_audit_waits_until_nothing_is_fetched(gate: Gate, held: Held) -> None
     assert gate.table_committer().halted is not None
 
 
-def test_what_a_store_gave_before_it_failed_is_not_asked_for_again(gate: Gate, held: Held) -> None:
+def test_what_a_store_returned_before_it_failed_is_not_read_again(gate: Gate, held: Held) -> None:
     held.held.clear()
     many = [claiming(gate, add(name), read_version=1) for name in "abc"]
     store, failing = gate.stores[ROOT], [many[2].claim_check]
@@ -301,7 +301,7 @@ def test_a_table_is_registered_while_others_commit(found: Gate, loads: Held) -> 
     assert found.tables()[OTHER].published_through == 1
 
 
-def test_who_asks_for_a_table_that_is_being_registered_waits_for_what_comes_of_it(
+def test_a_request_for_a_table_that_is_being_registered_waits_for_the_result(
     found: Gate, loads: Held
 ) -> None:
     another = UUID(int=9)
@@ -316,7 +316,7 @@ def test_who_asks_for_a_table_that_is_being_registered_waits_for_what_comes_of_i
     assert rejection_of(created).rule == "table_exists"
 
 
-def test_a_name_that_may_not_be_given_is_asked_for_again(found: Gate, loads: Held) -> None:
+def test_a_name_that_could_not_be_checked_is_requested_again(found: Gate, loads: Held) -> None:
     root = "memory://tables/third"
     third = create(table=UUID(int=9), table_root=root, name="sales")
     found.send(register(name="sales"))
@@ -363,9 +363,7 @@ def test_a_table_is_reopened_while_others_commit(found: Gate, loads: Held) -> No
     assert found.tables()[OTHER].status == "open"
 
 
-def test_who_would_reopen_a_table_is_told_of_its_log_as_it_is_since_then(
-    found: Gate, loads: Held
-) -> None:
+def test_reopening_a_table_reports_its_log_as_it_is_now(found: Gate, loads: Held) -> None:
     """A load that the table began before the request may have read the log before its repair."""
     loads.held.clear()
     found.ask(register())
@@ -390,7 +388,7 @@ def test_who_would_reopen_a_table_is_told_of_its_log_as_it_is_since_then(
     assert found.tables()[OTHER].status == "open"
 
 
-def test_a_store_is_vetted_aside(loads: Held) -> None:
+def test_a_store_is_vetted_in_the_background(loads: Held) -> None:
     asked = list[str]()
     gate = Gate(SECTION, loads=loads, vet=lambda store: asked.append(store.root))
     gate.send(create(table=OTHER, table_root=OTHER_ROOT))
@@ -475,7 +473,7 @@ def test_a_committer_with_threads_goes_on_beside_a_store_that_hangs() -> None:
     gate.loop.leave()
 
 
-def test_whoever_ends_asks_nothing_of_what_stands_in_line() -> None:
+def test_a_stop_runs_nothing_of_the_queue() -> None:
     many, going_on, asked = StoreThreads(1, "read"), threading.Event(), list[str]()
 
     def first() -> None:
@@ -491,7 +489,7 @@ def test_whoever_ends_asks_nothing_of_what_stands_in_line() -> None:
     assert asked == ["first"]
 
 
-def test_threads_of_stores_that_are_asked_for_nothing_end() -> None:
+def test_threads_of_idle_stores_end() -> None:
     many, going_on = StoreThreads(1, "of-many-stores"), threading.Event()
     hanging = many.begin("s3://hangs/t", lambda: going_on.wait(10.0))
     for number in range(3 * STORES_KEPT):

@@ -48,12 +48,12 @@ def write_version(gate: Gate, version: int) -> None:
     gate.stores[ROOT].put(in_log(commit_name(version)), to_bytes([info(), add("foreign")]))
 
 
-def test_every_idle_table_is_asked_about_once(gate: Gate, slow: Held) -> None:
+def test_every_idle_table_is_queried_once(gate: Gate, slow: Held) -> None:
     gate.loop.step()
     assert [root for root, _, _ in slow.asked] == [ROOT, OTHER_ROOT]
 
 
-def test_a_version_that_is_there_is_learned_and_told(gate: Gate, slow: Held) -> None:
+def test_a_version_that_exists_is_read_and_published(gate: Gate, slow: Held) -> None:
     write_version(gate, 1)
     slow.answer()
     gate.loop.step()
@@ -62,7 +62,7 @@ def test_a_version_that_is_there_is_learned_and_told(gate: Gate, slow: Held) -> 
     assert gate.tables()[TABLE].published_through == 1
 
 
-def test_a_table_without_news_was_seen_when_it_was_asked_about(gate: Gate, slow: Held) -> None:
+def test_a_table_without_new_versions_was_seen_when_it_was_queried(gate: Gate, slow: Held) -> None:
     asked_s = gate.clock.boot
     gate.clock.boot += 3.0
     slow.answer()
@@ -70,7 +70,7 @@ def test_a_table_without_news_was_seen_when_it_was_asked_about(gate: Gate, slow:
     assert gate.table_committer().cache.viewed_s == asked_s
 
 
-def test_an_answer_about_a_version_of_ours_says_nothing(gate: Gate, slow: Held) -> None:
+def test_an_answer_about_our_own_version_is_ignored(gate: Gate, slow: Held) -> None:
     gate.ask(proposal(add("a")))
     seen_s = gate.table_committer().cache.viewed_s
     slow.answer()
@@ -79,7 +79,7 @@ def test_an_answer_about_a_version_of_ours_says_nothing(gate: Gate, slow: Held) 
     assert [commit.author for commit in gate.commits() if commit.table == TABLE] == ["tidegate"] * 2
 
 
-def test_a_store_that_fails_lets_the_table_rest_and_is_asked_again(gate: Gate, slow: Held) -> None:
+def test_a_store_that_fails_rests_the_table_and_is_retried(gate: Gate, slow: Held) -> None:
     for _, _, answer in slow.asked:
         answer.set_exception(Unavailable("the store does not answer"))
     gate.loop.step()
@@ -88,7 +88,7 @@ def test_a_store_that_fails_lets_the_table_rest_and_is_asked_again(gate: Gate, s
     assert result.version == 1
 
 
-def test_an_idle_table_that_was_not_looked_at_for_long_is_read_anew() -> None:
+def test_an_idle_table_that_was_not_polled_for_long_is_reloaded() -> None:
     gate = Gate()
     gate.ask(create())
     gate.clock.boot += 10 * gate.settings.view_age_max_s

@@ -145,7 +145,7 @@ def test_a_table_at_which_put_follows_on_put_is_audited_all_the_same() -> None:
     assert audited(gate) - before >= 2 * SECTION.audit_versions
 
 
-def test_the_heir_of_a_halted_table_does_not_take_it_for_sound(gate: Gate) -> None:
+def test_the_successor_of_a_halted_table_keeps_it_halted(gate: Gate) -> None:
     before = overwrite(gate.stores[ROOT], 3)
     wait(gate, 120.0)
     gate.restart()
@@ -194,7 +194,7 @@ def test_a_version_without_which_nobody_can_read_the_table_halts_it(
     assert gate.tables()[TABLE].status == "open"
 
 
-def test_a_store_that_is_away_is_asked_again_later(gate: Gate) -> None:
+def test_an_unavailable_store_is_retried_later(gate: Gate) -> None:
     store = gate.stores[ROOT]
     with mock.patch.object(store, "read", side_effect=Unavailable("the store is away")):
         wait(gate, 60.0)
@@ -239,7 +239,7 @@ def test_an_answer_that_takes_its_time_keeps_nobody_waiting(gate: Gate) -> None:
     assert result.version == 5
 
 
-def test_a_store_that_does_not_answer_is_asked_once(held: Held, held_gate: Gate) -> None:
+def test_a_store_that_does_not_answer_is_tried_once(held: Held, held_gate: Gate) -> None:
     held.held.add(ROOT)
     for _ in range(4):
         wait(held_gate, SECTION.audit_s)
@@ -276,7 +276,7 @@ def test_a_version_that_left_the_window_while_it_was_read_is_compared_with_nothi
     assert audit.end(later, ROOT, "t") is None
 
 
-def test_what_was_asked_of_a_table_before_it_was_halted_by_hand_says_nothing_after() -> None:
+def test_reads_of_a_table_from_before_a_halt_by_hand_are_ignored_after_it() -> None:
     held = Held({ROOT})
     gate = Gate(SECTION, background=held)
     gate.ask(create(), proposal(add("a")))
@@ -341,7 +341,7 @@ def test_commits_into_a_table_that_was_made_anew_end_after_a_second(
     assert rules_of(gate.ask(proposal(add("y"), read_version=5))) == ["table_halted"]
 
 
-def test_a_look_is_one_read_a_second_however_many_versions_come(gate: Gate) -> None:
+def test_a_poll_is_one_read_a_second_however_many_versions_come(gate: Gate) -> None:
     store, found = gate.stores[ROOT], list[str]()
     read_file = store.read
 

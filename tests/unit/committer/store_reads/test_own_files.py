@@ -38,7 +38,7 @@ def verified(*rows: Row, **fields: Any) -> Proposal:
     return proposal(*rows, verify_files=True, **fields)
 
 
-def asking(flag: str) -> list[Row]:
+def with_property(flag: str) -> list[Row]:
     """Return the definition of a table with the property."""
     defined = metadata()
     defined["metaData"]["configuration"] = {"tidegate.verifyFiles": flag}
@@ -73,13 +73,13 @@ def test_a_file_that_is_not_as_proposed_is_rejected_and_the_table_goes_on(
     assert answer(again) == ("rejected", rule, field)
 
 
-def test_nothing_is_looked_at_unless_somebody_asks(gate: Gate) -> None:
+def test_nothing_is_checked_unless_requested(gate: Gate) -> None:
     [outcome] = gate.ask(proposal(add("gone", size=1)))
     assert answer(outcome) == ("committed", None, None)
 
 
-def test_a_table_may_ask_for_all_its_proposals(new_gate: Gate) -> None:
-    opened = asking("true")
+def test_a_table_may_require_the_check_for_all_its_proposals(new_gate: Gate) -> None:
+    opened = with_property("true")
     outcomes = new_gate.ask(
         creating(*opened, add("gone", size=1)),
         creating(*opened),
@@ -95,14 +95,12 @@ def test_a_table_may_ask_for_all_its_proposals(new_gate: Gate) -> None:
 
 
 def test_the_property_is_true_or_false(new_gate: Gate) -> None:
-    [outcome] = new_gate.ask(creating(*asking("yes")))
+    [outcome] = new_gate.ask(creating(*with_property("yes")))
     assert rejection_of(outcome).rule == "bad_metadata"
     assert "tidegate.verifyFiles is 'yes'" in rejection_of(outcome).reason
 
 
-def test_a_proposal_that_is_in_the_log_is_not_looked_at_again(
-    gate: Gate, store: MemoryStore
-) -> None:
+def test_a_proposal_that_is_in_the_log_is_not_decided_again(gate: Gate, store: MemoryStore) -> None:
     own = verified(add("a", size=1))
     gate.ask(own)
     store.delete("a")
@@ -110,21 +108,23 @@ def test_a_proposal_that_is_in_the_log_is_not_looked_at_again(
     assert (again.status, again.repeat) == ("committed", True)
 
 
-def test_files_of_the_table_are_not_looked_at(gate: Gate, store: MemoryStore) -> None:
+def test_files_of_the_table_are_not_checked(gate: Gate, store: MemoryStore) -> None:
     gate.ask(proposal(add("a", size=1)))
     store.delete("a")
     [outcome] = gate.ask(verified(remove("a"), read_version=1))
     assert answer(outcome) == ("committed", None, None)
 
 
-def test_only_so_many_files_are_looked_at(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_limited_number_of_files_is_checked(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tidegate_properties, "FILES_MAX", 1)
     monkeypatch.setattr(decision_reads, "FILES_MAX", 1)
     [outcome] = gate.ask(verified(add("a", size=1), add("gone", size=1)))
     assert answer(outcome) == ("rejected", "too_large", "verify_files")
 
 
-def test_proposals_that_ask_and_others_keep_their_order(gate: Gate) -> None:
+def test_proposals_with_and_without_the_check_keep_their_order(gate: Gate) -> None:
     asked = [
         proposal(add("n1")),
         verified(add("a", size=1)),

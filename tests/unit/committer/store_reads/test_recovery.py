@@ -74,7 +74,7 @@ def plain(state: TableState) -> tuple[object, ...]:
         set(state.files),
         dict(state.apps),
         dict(state.entries),
-        dict(state.settled),
+        dict(state.decisions),
         [state.table_definition_at(version) for version in range(state.version + 1)],
     )
 
@@ -89,7 +89,7 @@ def test_what_was_read_is_known_across_a_change_of_the_table() -> None:
     assert state.table_definition_at(3) is state.table_definition_at(2)
 
 
-def test_where_the_log_was_cleaned_the_oldest_entry_says_so() -> None:
+def test_a_cleaned_log_is_noted_at_the_oldest_entry() -> None:
     store = log([add("a")], [add("b")], [add("c")])
     state = recovery.load(store, TABLE, 10)
     del store.files[in_log(commit_name(1))]
@@ -120,7 +120,7 @@ def test_entries_are_read_down_to_the_first_that_is_gone() -> None:
     assert [entry.version for entry in result] == [2]
 
 
-def test_what_others_wrote_before_we_knew_the_table_counts_as_told() -> None:
+def test_external_versions_from_before_registration_count_as_published() -> None:
     store = table_in_memory(creation(), [info(), add("a")])
     state = recovery.load(store, TABLE, 10)
     assert recovery.counts_as_published(state) == state.version == 1
@@ -143,7 +143,7 @@ def test_a_first_version_that_defines_no_table_is_a_broken_log() -> None:
         recovery.refresh(store, state)
 
 
-def test_a_torn_entry_is_told_by_name() -> None:
+def test_a_torn_entry_is_reported_by_name() -> None:
     store = log()
     state = recovery.load(store, TABLE, 10)
     store.files[in_log(commit_name(1))] = b'{"add": {"pa'
@@ -227,7 +227,7 @@ def test_commits_are_read_again_for_who_repeats_their_files() -> None:
     assert recovery.complete(store, state, [change]).oldest == 3
 
 
-def test_a_file_is_asked_when_it_was_written() -> None:
+def test_the_store_gives_a_files_modification_time() -> None:
     store = log([add("a")])
     assert recovery.written_ms(store, 1) == next(
         file.modified_ms for file in store.list_from("_delta_log", commit_name(1))
@@ -262,7 +262,7 @@ def test_row_tracking_goes_once_no_file_carries_row_ids() -> None:
 
 
 @pytest.mark.parametrize("turns_on", [True, False])
-def test_of_a_version_that_is_gone_nobody_says_which_files_carry_row_ids(turns_on: bool) -> None:
+def test_files_with_row_ids_of_a_version_that_is_gone_are_unknown(turns_on: bool) -> None:
     suspended = "false" if turns_on else "true"
     tracks = protocol(1, 7, writerFeatures=["appendOnly", "domainMetadata", "rowTracking"])
     begun = [info(), tracks, metadata(rowTrackingSuspended=suspended)]

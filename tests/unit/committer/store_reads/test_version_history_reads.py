@@ -99,7 +99,7 @@ def test_others_are_decided_while_history_is_read(gate: Gate, held: Held) -> Non
     held.held.clear()
     gate.settle()
     assert statuses(gate, old) == ["committed"]
-    assert gate.loop.unsettled == 0
+    assert gate.loop.pending == 0
 
 
 def test_who_follows_in_the_same_series_waits_behind_it(gate: Gate, held: Held) -> None:
@@ -152,7 +152,7 @@ def test_a_version_below_the_log_is_expired(gate: Gate) -> None:
     assert rules_of(gate.ask(stale("b", read_version=12))) == ["committed"]
 
 
-def test_what_is_too_much_to_keep_is_denied_and_asked_for_once(
+def test_what_is_too_large_to_keep_is_denied_and_requested_once(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table_loading, "BYTES_MAX", 10 * kept.ENTRY_BYTES)
@@ -199,7 +199,7 @@ def test_who_used_its_history_longest_ago_drops_it_for_others() -> None:
     assert [item.is_dropped for item in (first, second, third)] == [True, False, False]
 
 
-def test_a_store_that_fails_for_history_lets_the_table_rest_and_is_asked_again(
+def test_a_store_that_fails_for_history_rests_the_table_and_is_retried(
     gate: Gate, held: Held
 ) -> None:
     held.held.add(ROOT)

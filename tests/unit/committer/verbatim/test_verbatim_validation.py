@@ -9,6 +9,13 @@ from tests.builders import Gate, Row, add, info, metadata, proposal, protocol, r
 from tests.support.outcomes import rejection_of, rule_of
 from tests.support.tables import creating
 from tests.verbatim_proposals import verbatim
+from tidegate_committer.verbatim.verbatim_validation import (
+    AnsweredBytes,
+    VerbatimPriority,
+    after_answer,
+    after_native_group,
+)
+from tidegate_messages.outcome import Status
 from tidegate_messages.proposal import Operation
 
 TRACKING = protocol(
@@ -50,7 +57,7 @@ def answer(rows: list[Row], *ready: Row) -> str:
 
 
 @pytest.mark.parametrize(
-    ("told", "verdict"),
+    ("numbers", "verdict"),
     [
         (NEW_IDS, "committed"),
         ({"baseRowId": 0}, "no_row_ids"),
@@ -59,10 +66,10 @@ def answer(rows: list[Row], *ready: Row) -> str:
     ],
 )
 def test_where_rows_are_tracked_a_new_file_brings_both_its_numbers(
-    told: dict[str, int], verdict: str
+    numbers: dict[str, int], verdict: str
 ) -> None:
     rows = [TRACKING, metadata(enableRowTracking="true", **MATERIALISED)]
-    assert answer(rows, add("a", **told), marked(99)) == verdict
+    assert answer(rows, add("a", **numbers), marked(99)) == verdict
 
 
 @pytest.mark.parametrize(
@@ -95,7 +102,7 @@ def test_a_mark_is_never_taken_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "verdict"),
+    ("since_when", "verdict"),
     [
         ((1, 1_700_050_000_000), "committed"),
         ((1, 1_700_050_000_001), "bad_metadata"),
@@ -103,11 +110,11 @@ def test_a_mark_is_never_taken_back() -> None:
         ((), "bad_metadata"),
     ],
 )
-def test_who_turns_in_commit_timestamps_on_says_since_when(
-    told: tuple[int, ...], verdict: str
+def test_enabling_in_commit_timestamps_records_since_when(
+    since_when: tuple[int, ...], verdict: str
 ) -> None:
     names = ("inCommitTimestampEnablementVersion", "inCommitTimestampEnablementTimestamp")
-    since = dict(zip(names, map(str, told), strict=False))
+    since = dict(zip(names, map(str, since_when), strict=False))
     timed = protocol(1, 7, writerFeatures=["inCommitTimestamp", "appendOnly", "invariants"])
     gate = Gate()
     gate.ask(builders.create())
@@ -125,19 +132,19 @@ def test_rows_leave_no_table_that_only_takes_appends() -> None:
     assert answer([*rows, add("other")], *moved, remove("other")) == "append_only"
 
 
-def test_who_says_nothing_of_himself_may_write_where_versions_need_no_time_of_their_own() -> None:
-    def said(rows: list[Row], *ready: Row) -> str:
+def test_an_entry_without_commit_info_is_allowed_without_in_commit_timestamps() -> None:
+    def rule_after(rows: list[Row], *ready: Row) -> str:
         gate = Gate()
         gate.ask(creating(*rows))
         outcome = gate.ask(verbatim(gate, 1, *ready))[-1]
         return rule_of(outcome)
 
     rows = [protocol(), metadata()]
-    assert said(rows, add("a")) == "committed"
-    assert said(rows, metadata(**{"logRetentionDuration": "interval 9 days"})) == "committed"
+    assert rule_after(rows, add("a")) == "committed"
+    assert rule_after(rows, metadata(**{"logRetentionDuration": "interval 9 days"})) == "committed"
     features = ["inCommitTimestamp", "appendOnly", "invariants"]
     timed = [protocol(1, 7, writerFeatures=features), metadata(enableInCommitTimestamps="true")]
-    assert said(timed, add("a")) == "no_timestamp"
+    assert rule_after(timed, add("a")) == "no_timestamp"
 
 
 def test_the_work_that_is_named_is_the_one_of_the_bytes() -> None:
@@ -165,7 +172,7 @@ def test_a_file_comes_again_only_as_it_is_or_after_it_left() -> None:
     assert answer(rows, add("old")) == "committed"
 
 
-def test_whoever_changes_the_table_is_held_to_what_it_leaves() -> None:
+def test_a_change_of_the_table_is_checked_against_its_result() -> None:
     rows = [protocol(), builders.metadata()]
     assert answer(rows, metadata(enableRowTracking="true")) == "bad_protocol"
     assert answer(rows, TRACKING, add("a", **NEW_IDS), marked(99)) == "committed"
@@ -185,13 +192,13 @@ def test_a_file_that_lies_elsewhere_already_may_stay_there() -> None:
     assert left.status == "committed"
 
 
-def test_a_feature_is_dropped_by_who_says_so_and_where_nothing_is_left_of_it() -> None:
+def test_a_feature_is_dropped_on_request_and_where_no_trace_of_it_is_left() -> None:
     rows = [VECTORS, metadata(enableDeletionVectors="true"), add("old")]
     without = protocol(1, 7, writerFeatures=["checkpointProtection"])
     off = metadata()
     dropping = info("DROP FEATURE", txnId="w")
 
-    def told(*ready: Row, marked: bool = False) -> str:
+    def rule_for(*ready: Row, marked: bool = False) -> str:
         gate = Gate()
         start = [*rows[:2], add("old", deletionVector=VECTOR) if marked else rows[2]]
         gate.stores[builders.ROOT] = builders.table_in_memory([info("CREATE TABLE"), *start])
@@ -199,18 +206,18 @@ def test_a_feature_is_dropped_by_who_says_so_and_where_nothing_is_left_of_it() -
         outcome = gate.ask(verbatim(gate, 1, *ready))[-1]
         return rule_of(outcome)
 
-    assert told(dropping, without, off) == "committed"
-    assert told(info("SET TBLPROPERTIES", txnId="w"), without, off) == "bad_protocol"
-    assert told(dropping, without) == "bad_protocol"
-    assert told(dropping, without, off, marked=True) == "feature_in_use"
+    assert rule_for(dropping, without, off) == "committed"
+    assert rule_for(info("SET TBLPROPERTIES", txnId="w"), without, off) == "bad_protocol"
+    assert rule_for(dropping, without) == "bad_protocol"
+    assert rule_for(dropping, without, off, marked=True) == "feature_in_use"
     rows[0] = protocol(
         *(3, 7),
         readerFeatures=["deletionVectors"],
         writerFeatures=["deletionVectors", "appendOnly"],
     )
     kept = protocol(1, 7, writerFeatures=["checkpointProtection", "appendOnly"])
-    assert told(dropping, kept, off) == "committed", "whatever else the table has"
-    assert told(dropping, without, off) == "bad_protocol", "two features at once"
+    assert rule_for(dropping, kept, off) == "committed", "whatever else the table has"
+    assert rule_for(dropping, without, off) == "bad_protocol", "two features at once"
 
 
 def test_files_of_vectors_may_be_removed_for_vacuums_sake() -> None:
@@ -224,3 +231,64 @@ def test_files_of_vectors_may_be_removed_for_vacuums_sake() -> None:
     assert answer(rows, {"remove": {**tombstone["remove"], "path": "x.bin"}}) == (
         "removed_file_not_live"
     )
+
+
+FREE = VerbatimPriority(1.0)
+
+
+def answered(
+    way: VerbatimPriority, writer: str, sha256: str, status: Status, now_s: float
+) -> VerbatimPriority:
+    return after_answer(way, AnsweredBytes(writer, sha256, status), now_s)
+
+
+def test_a_refusal_holds_native_groups_until_a_deadline() -> None:
+    way = answered(FREE, "a", "1", "rejected", 10.0)
+    assert way.holds(10.0)
+    assert way.holds(10.999)
+    assert not way.holds(11.0)
+
+
+def test_other_bytes_with_any_answer_but_a_refusal_end_the_hold() -> None:
+    held = answered(FREE, "a", "1", "rejected", 10.0)
+    assert not answered(held, "a", "2", "committed", 10.1).holds(10.1)
+    assert not answered(held, "a", "2", "denied", 10.1).holds(10.1)
+    assert not answered(held, "a", "2", "expired", 10.1).holds(10.1)
+
+
+def test_a_repeat_neither_ends_nor_prolongs() -> None:
+    held = answered(FREE, "a", "1", "rejected", 10.0)
+    assert answered(held, "a", "1", "rejected", 10.5) == held
+    assert answered(held, "a", "1", "denied", 10.5) == held
+
+
+def test_who_joins_does_not_prolong_and_is_waited_for() -> None:
+    both = answered(answered(FREE, "a", "1", "rejected", 10.0), "b", "9", "rejected", 10.9)
+    assert both.until_s == 11.0
+    one = answered(both, "a", "2", "committed", 10.95)
+    assert one.holds(10.95)
+    assert not answered(one, "b", "8", "committed", 10.96).holds(10.96)
+
+
+def test_who_is_refused_again_with_other_bytes_is_waited_for_no_longer_than_before() -> None:
+    held = answered(FREE, "a", "1", "rejected", 10.0)
+    again = answered(held, "a", "2", "rejected", 10.5)
+    assert (again.holds(10.9), again.until_s) == (True, 11.0)
+
+
+def test_between_two_holds_a_native_group_is_committed() -> None:
+    over = answered(answered(FREE, "a", "1", "rejected", 10.0), "a", "2", "committed", 10.1)
+    assert not answered(over, "b", "7", "rejected", 10.2).holds(10.2)
+    assert answered(after_native_group(over), "b", "7", "rejected", 10.3).holds(10.3)
+
+
+def test_a_hold_that_ran_out_is_not_joined() -> None:
+    late = answered(answered(FREE, "a", "1", "rejected", 10.0), "b", "9", "rejected", 12.0)
+    assert not late.holds(12.0)
+    assert late.owed == {}
+
+
+def test_without_a_grace_nobody_waits() -> None:
+    never = VerbatimPriority(0.0)
+    assert answered(never, "a", "1", "rejected", 10.0) == never
+    assert not never.holds(0.0)

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tests.checkpoints import classic_rows
+from tests.definitions import one_file
 from tidegate_delta.checkpoints.checkpoint_rows import ROWS_MAX, classic_schema
 from tidegate_delta.log.actions import (
     Add,
@@ -121,7 +122,7 @@ def test_metadata_is_whole() -> None:
         ),
     ],
 )
-def test_feature_lists_are_there_exactly_where_the_version_says_so(
+def test_feature_lists_are_there_exactly_where_the_version_requires_them(
     protocol: Protocol, readers: list[str] | None, writers: list[str] | None
 ) -> None:
     (result,) = only(snapshot(protocol=protocol), "protocol")
@@ -144,7 +145,7 @@ def test_expired_tombstones_are_left_out_and_so_is_one_without_a_time() -> None:
     assert kept["size"] == 4
 
 
-def test_app_transactions_expire_only_where_the_table_says_so() -> None:
+def test_app_transactions_expire_only_where_a_property_sets_it() -> None:
     txns = {
         name: Txn(app_id=name, version=1, last_updated=at)
         for name, at in (("new", NOW_MS - DAY_MS + 1), ("old", NOW_MS - DAY_MS), ("none", None))
@@ -195,26 +196,16 @@ def typed(**configuration: str) -> Snapshot:
     schema = {"type": "struct", "fields": [{"name": n, "type": k} for n, k in kinds.items()]}
     properties = {f"delta.checkpoint.{name}": value for name, value in configuration.items()}
     adds = [
-        Add(
-            path=str(at),
-            partition_values={"p": "2024-02-29"},
-            size=1,
-            modification_time=0,
-            data_change=True,
-            stats=stats,
-        )
+        one_file(str(at), partition_values={"p": "2024-02-29"}, stats=stats)
         for at, stats in enumerate([STATS, None])
     ]
     metadata = Metadata(
-        id="t",
-        schema_string=json.dumps(schema),
-        partition_columns=("p",),
-        configuration=properties,
+        id="t", schema_string=json.dumps(schema), partition_columns=("p",), configuration=properties
     )
     return snapshot(metadata=metadata, files=adds_to_columns(adds))
 
 
-def test_statistics_keep_their_types_where_the_table_asks_for_it() -> None:
+def test_statistics_keep_their_types_where_a_property_sets_it() -> None:
     first, second = only(typed(writeStatsAsStruct="true"), "add")
     assert first["stats"] == STATS
     assert first["partitionValues_parsed"] == {"p": date(2024, 2, 29)}
@@ -229,7 +220,7 @@ def test_statistics_keep_their_types_where_the_table_asks_for_it() -> None:
     assert second["stats_parsed"] is None
 
 
-def test_statistics_are_json_alone_unless_the_table_says_otherwise() -> None:
+def test_statistics_are_json_alone_unless_a_property_sets_structs() -> None:
     for of in (typed(), typed(writeStatsAsStruct="false")):
         assert "stats_parsed" not in only(of, "add")[0]
     for more in ({}, {"writeStatsAsStruct": "true"}):
@@ -246,14 +237,7 @@ def test_typed_statistics_go_by_the_names_that_the_log_knows() -> None:
     inner = {"type": "struct", "fields": [named("x", "long", "c3")]}
     fields = [named("p", "date", "c1"), named("s", inner, "c2"), named("v", "variant", "c4")]
     stats = {"numRecords": 1, "minValues": {"c2": {"c3": 7}}, "nullCount": {"c4": 1}}
-    add = Add(
-        path="a",
-        partition_values={"c1": "2024-02-29"},
-        size=1,
-        modification_time=0,
-        data_change=True,
-        stats=json.dumps(stats),
-    )
+    add = one_file("a", partition_values={"c1": "2024-02-29"}, stats=json.dumps(stats))
     metadata = Metadata(
         id="t",
         schema_string=json.dumps({"type": "struct", "fields": fields}),

@@ -37,7 +37,7 @@ def test_only_unreserved_octets_stay_and_hexadecimal_is_upper_case() -> None:
     assert canonical('{"ä": "a-._~/é>"}') == '"%C3%A4"="a-._~%2F%C3%A9%3E"'
 
 
-def test_a_hint_says_after_a_round_trip_what_it_said() -> None:
+def test_a_hint_survives_a_round_trip() -> None:
     assert decode(encode(HINT)) == HINT
     assert decode(encode(LastCheckpoint(0, 0))) == LastCheckpoint(0, 0)
 

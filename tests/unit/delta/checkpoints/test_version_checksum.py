@@ -5,14 +5,24 @@ from typing import Any
 
 import pytest
 
+from tests.builders import NOW_MS, add, info, metadata, protocol
+from tests.builders import commit as to_commit
+from tidegate_delta.checkpoints import version_checksum
 from tidegate_delta.checkpoints.file_totals import no_deletions_in
-from tidegate_delta.checkpoints.version_checksum import decode, encode, evolve, of
+from tidegate_delta.checkpoints.version_checksum import (
+    decode,
+    encode,
+    evolve,
+    of,
+    validate_checksum,
+)
 from tidegate_delta.errors import BrokenLog
 from tidegate_delta.log.actions import Add, DomainMetadata, Metadata, Protocol, Txn
 from tidegate_delta.log.commit import Commit
 from tidegate_delta.log.file_names import Version
 from tidegate_delta.snapshots.file_action_columns import REMOVE_SCHEMA, adds_to_columns
-from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_delta.snapshots.replay import parse_log_file, replay
+from tidegate_delta.snapshots.snapshot import AGREES, UNREADABLE, Checked, Snapshot, from_replay
 
 ADD = {"partitionValues": {}, "modificationTime": 0}
 
@@ -23,9 +33,7 @@ def snapshot(configuration: dict[str, str] | None = None, **more: Any) -> Snapsh
         version=Version(3),
         protocol=Protocol(min_reader_version=1, min_writer_version=2),
         metadata=Metadata(
-            id="t",
-            schema_string='{"type":"struct","fields":[]}',
-            configuration=configuration or {},
+            id="t", schema_string='{"type":"struct","fields":[]}', configuration=configuration or {}
         ),
         files=adds_to_columns(adds),
         tombstones=REMOVE_SCHEMA.empty_table(),
@@ -42,14 +50,14 @@ def file(path: str, size: int | None, **more: Any) -> dict[str, Any]:
     return {name: value for name, value in body.items() if value is not None}
 
 
-def told(of_snapshot: Snapshot) -> dict[str, Any]:
+def encoded(of_snapshot: Snapshot) -> dict[str, Any]:
     result = json.loads(encode(of(of_snapshot, "id")))
     assert isinstance(result, dict)
     return result
 
 
-def test_the_file_says_what_the_protocol_requires() -> None:
-    result = told(snapshot())
+def test_the_file_holds_what_the_protocol_requires() -> None:
+    result = encoded(snapshot())
     assert result["numFiles"] == 2
     assert result["tableSizeBytes"] == 10
     assert result["numMetadata"] == result["numProtocol"] == 1
@@ -62,22 +70,22 @@ def test_the_file_says_what_the_protocol_requires() -> None:
 
 def test_the_timestamp_is_there_if_and_only_if_the_table_has_them() -> None:
     enabled = {"delta.enableInCommitTimestamps": "true"}
-    assert told(snapshot(enabled, in_commit_timestamp=7))["inCommitTimestampOpt"] == 7
-    assert "inCommitTimestampOpt" not in told(snapshot(in_commit_timestamp=7))
+    assert encoded(snapshot(enabled, in_commit_timestamp=7))["inCommitTimestampOpt"] == 7
+    assert "inCommitTimestampOpt" not in encoded(snapshot(in_commit_timestamp=7))
 
 
 def test_long_lists_are_left_out_and_mean_unknown() -> None:
     txns = {str(at): Txn(app_id=str(at), version=at) for at in range(101)}
     domains = {str(at): DomainMetadata(domain=str(at), configuration="") for at in range(11)}
-    result = told(snapshot(app_transactions=txns, domains=domains))
+    result = encoded(snapshot(app_transactions=txns, domains=domains))
     assert "setTransactions" not in result
     assert "domainMetadata" not in result
     assert decode(json.dumps(result).encode()).app_transactions is None
     kept = {"delta.setTransactionRetentionDuration": "interval 1 day"}
-    assert "setTransactions" not in told(snapshot(kept))
+    assert "setTransactions" not in encoded(snapshot(kept))
 
 
-def test_a_commit_that_cannot_tell_gives_none() -> None:
+def test_a_commit_without_complete_sizes_gives_no_totals() -> None:
     base = of(snapshot())
     assert evolve(base, commit({"remove": file("a", None)})) is None
     assert evolve(base, commit({"add": file("a", 5, dataChange=False)})) is None
@@ -114,8 +122,8 @@ VECTORS = Protocol(
 
 
 def test_deletions_are_stated_of_tables_that_may_have_some() -> None:
-    assert "numDeletionVectorsOpt" not in told(snapshot())
-    result = told(replace(snapshot(), protocol=VECTORS))
+    assert "numDeletionVectorsOpt" not in encoded(snapshot())
+    result = encoded(replace(snapshot(), protocol=VECTORS))
     assert (result["numDeletedRecordsOpt"], result["numDeletionVectorsOpt"]) == (0, 0)
     assert result["deletedRecordCountsHistogramOpt"]["deletedRecordCounts"] == [2, *[0] * 9]
 
@@ -189,3 +197,92 @@ def test_vectors_past_a_long_or_below_zero_make_a_checksum_that_can_be_read(
     decode(encode(of(replace(has_vectors, files=adds_to_columns(adds)))))
     after = evolve(of(has_vectors), commit(*rows))
     assert after is None or decode(encode(after))
+
+
+FEATURES = ("deletionVectors", "v2Checkpoint")
+VECTOR = {"storageType": "u", "pathOrInlineDv": "x" * 20, "offset": 1, "sizeInBytes": 40}
+
+
+def built_snapshot(*rows: dict[str, Any]) -> Snapshot:
+    one = to_commit(
+        0,
+        info(inCommitTimestamp=NOW_MS),
+        protocol(3, 7, readerFeatures=FEATURES, writerFeatures=FEATURES),
+        metadata(enableInCommitTimestamps="true"),
+        {"txn": {"appId": "app", "version": 7}},
+        {"domainMetadata": {"domain": "d", "configuration": "{}", "removed": False}},
+        add("a", deletionVector={**VECTOR, "cardinality": 3}),
+        add("b"),
+        *rows,
+    )
+    return from_replay(0, replay([parse_log_file("0", one.encode())], None), NOW_MS)
+
+
+def stated(**changed: Any) -> bytes:
+    body = json.loads(version_checksum.encode(version_checksum.of(built_snapshot())))
+    for name, value in changed.items():
+        if value is None:
+            body.pop(name)
+        else:
+            body[name] = value
+    return json.dumps(body).encode()
+
+
+def test_what_a_snapshot_states_agrees_with_it() -> None:
+    assert validate_checksum(stated(), built_snapshot()) == AGREES
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("numFiles", 3),
+        ("tableSizeBytes", 1),
+        ("numMetadata", 2),
+        ("numProtocol", 0),
+        ("setTransactions", []),
+        ("domainMetadata", []),
+        ("inCommitTimestampOpt", 5),
+        ("protocol", {"minReaderVersion": 1, "minWriterVersion": 2}),
+        ("metadata", {"id": "another", "schemaString": "{}"}),
+        ("deletedRecordCountsHistogramOpt", {"deletedRecordCounts": [2, *[0] * 9]}),
+    ],
+)
+def test_a_field_that_contradicts_is_named_as_the_file_names_it(name: str, value: Any) -> None:
+    verdict = validate_checksum(stated(**{name: value}), built_snapshot())
+    assert (verdict.checked, verdict.fields) == (Checked.CONTRADICTS, (name,))
+    assert name in str(verdict)
+
+
+@pytest.mark.parametrize("name", ["numDeletedRecordsOpt", "numDeletionVectorsOpt"])
+def test_a_total_of_vectors_is_held_against_the_log_without_the_histogram_too(name: str) -> None:
+    for rest in ({}, {"deletedRecordCountsHistogramOpt": None}):
+        assert validate_checksum(stated(**{name: 9}, **rest), built_snapshot()).fields == (name,)
+        assert validate_checksum(stated(**rest), built_snapshot()) == AGREES
+
+
+def test_features_are_in_no_order() -> None:
+    names = list(reversed(FEATURES))
+    result: dict[str, Any] = {"minReaderVersion": 3, "minWriterVersion": 7}
+    result |= {"readerFeatures": names, "writerFeatures": names}
+    assert validate_checksum(stated(protocol=result), built_snapshot()) == AGREES
+
+
+def test_what_the_file_leaves_out_is_not_required() -> None:
+    names = ("setTransactions", "domainMetadata", "inCommitTimestampOpt")
+    assert validate_checksum(stated(**dict.fromkeys(names)), built_snapshot()) == AGREES
+
+
+def test_the_totals_of_an_old_writer_are_held_against_the_log() -> None:
+    old = {"tableSizeBytes": 200, "numFiles": 2, "numMetadata": 1, "numProtocol": 1}
+    assert validate_checksum(json.dumps(old).encode(), built_snapshot()) == AGREES
+    wrong = {**old, "numFiles": 3}
+    assert validate_checksum(json.dumps(wrong).encode(), built_snapshot()).fields == ("numFiles",)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"metadata":{},"protocol":{}}', b'{"protocol":1,"numFiles":2}']
+)
+def test_what_cannot_be_read_is_doubted_and_ignored(content: bytes) -> None:
+    assert validate_checksum(content, built_snapshot()) == UNREADABLE
+    assert UNREADABLE.is_doubtful
+    assert not AGREES.is_doubtful

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.definitions import of_schema
 from tidegate_delta.constraints.column_defaults import (
     ColumnDefault,
     check_defaults,
@@ -19,7 +20,6 @@ from tidegate_delta.schema.types import (
     VARIANT,
     StructField,
     StructType,
-    format_schema,
     parse_schema,
     parse_type,
 )
@@ -37,7 +37,7 @@ SCHEMA = StructType(
         StructField("geo", parse_type("geometry(EPSG:4326)")),
     )
 )
-TABLE = Metadata(id="t", schema_string=format_schema(SCHEMA))
+TABLE = of_schema(SCHEMA)
 WITH = Protocol(
     min_reader_version=1, min_writer_version=7, writer_features=("allowColumnDefaults",)
 )
@@ -107,4 +107,4 @@ def test_a_default_does_not_come_with_its_column() -> None:
 def test_a_default_that_is_no_text_is_refused(text: Any) -> None:
     schema = StructType((StructField("a", LONG, metadata={"CURRENT_DEFAULT": text}),))
     with pytest.raises(BrokenLog, match="which is no expression"):
-        column_defaults(Metadata(id="t", schema_string=format_schema(schema)), WITH)
+        column_defaults(of_schema(schema), WITH)

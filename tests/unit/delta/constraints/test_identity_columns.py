@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.definitions import of_schema
 from tidegate_delta.constraints.identity_columns import (
     EXPLICIT,
     MARK,
@@ -29,7 +30,6 @@ from tidegate_delta.schema.types import (
     LONG,
     StructField,
     StructType,
-    format_schema,
     parse_schema,
 )
 
@@ -43,7 +43,7 @@ def field(name: str = "id", **numbers: Any) -> StructField:
 
 
 def table(*fields: StructField) -> Metadata:
-    return Metadata(id="t", schema_string=format_schema(StructType(fields)))
+    return of_schema(StructType(fields))
 
 
 def test_a_column_is_numbered_where_the_table_supports_it() -> None:

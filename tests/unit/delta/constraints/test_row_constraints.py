@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.definitions import of_schema
 from tidegate_delta.constraints.column_defaults import ColumnDefault
 from tidegate_delta.constraints.generated_columns import Generation
 from tidegate_delta.constraints.identity_columns import IdentityColumn
@@ -35,7 +36,6 @@ from tidegate_delta.schema.types import (
     MapType,
     StructField,
     StructType,
-    format_schema,
 )
 
 ALL = Protocol(
@@ -75,11 +75,10 @@ SCHEMA = StructType(
 
 def table(schema: StructType = SCHEMA, mode: str = "name", **own: str) -> Metadata:
     constraints = {f"delta.constraints.{key}": text for key, text in own.items()}
-    configuration = {"delta.columnMapping.mode": mode, **constraints}
-    return Metadata(id="t", schema_string=format_schema(schema), configuration=configuration)
+    return of_schema(schema, {"delta.columnMapping.mode": mode, **constraints})
 
 
-def test_all_that_a_table_asks_is_told() -> None:
+def test_every_requirement_of_a_table_is_listed() -> None:
     assert requirements(table(b="d > 1", a="id > 0"), ALL) == WriteRequirements(
         not_null=(
             NotNull(("s", "x"), ("p-s", "p-x")),
@@ -101,7 +100,7 @@ def test_partition_columns_of_strings_are_named() -> None:
     assert requirements(partitioned, ALL).text_partitions == ("c",)
 
 
-def test_what_the_protocol_does_not_support_asks_for_nothing() -> None:
+def test_a_feature_that_the_protocol_does_not_list_requires_nothing() -> None:
     result = requirements(table(a="id > 0"), NONE)
     assert (result.checks, result.invariants, result.generated) == ((), (), ())
     assert (result.identities, result.defaults) == ((), ())
@@ -115,7 +114,7 @@ def test_older_writer_versions_imply_their_features() -> None:
     assert (len(result.checks), len(result.invariants), len(result.generated)) == (1, 1, 0)
 
 
-def test_a_limit_inside_a_column_is_told_by_its_path() -> None:
+def test_a_limit_of_a_nested_field_is_reported_by_its_path() -> None:
     inner = StructType((field("u", STRING),))
     schema = StructType((field("s", ArrayType(inner), __CHAR_VARCHAR_TYPE_STRING="x"),))
     about = {**schema.fields[0].metadata, "__CHAR_VARCHAR_TYPE_STRING": "array<struct<u:char(2)>>"}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.definitions import one_file
 from tests.unit.delta.data_skipping.test_file_pruning import TABLE, between, is_
 from tidegate_delta.data_skipping import file_predicates
 from tidegate_delta.data_skipping.file_predicates import FileTests
@@ -14,28 +15,21 @@ from tidegate_delta.log.actions import Add
 
 
 def file(part: str | None = "1", **stats: Any) -> Add:
-    return Add(
-        path="a",
-        partition_values={"p": part},
-        size=1,
-        modification_time=0,
-        data_change=True,
-        stats=json.dumps(stats) if stats else None,
-    )
+    return one_file("a", partition_values={"p": part}, stats=json.dumps(stats) if stats else None)
 
 
 def both(*parts: dict[str, Any]) -> dict[str, Any]:
     return {"op": "and", "args": list(parts)}
 
 
-def test_a_file_is_judged_anew_by_each_predicate() -> None:
+def test_each_predicate_evaluates_a_file_for_itself() -> None:
     tests, one = FileTests(TABLE), file(**between("i", 10, 20))
     asked = [is_("=", 9, "i"), is_("=", 10, "i"), is_("!=", 10, "i"), is_("in", 0, "i")]
     asked[3] = {**asked[3], "values": [9, 20]}
     assert [tests.of(predicate)(one) for predicate in asked] == [False, True, True, True]
 
 
-def test_of_partitions_nothing_is_asked_again() -> None:
+def test_conditions_on_partitions_are_not_evaluated_again() -> None:
     tests, away = FileTests(TABLE), file("2", **between("i", 10, 20))
     near, far = is_("=", 15, "i"), is_("=", 21, "i")
     named = {**is_("=", 1, "p"), "column": "P"}
@@ -100,7 +94,7 @@ def test_a_list_is_one_question_and_so_are_the_equalities_of_a_column() -> None:
     assert (weight_of(listed), size_of({"op": "and", "args": [listed, *some]})) == (1, 55)
 
 
-def test_more_files_and_columns_than_are_kept_are_judged_too(
+def test_more_files_and_columns_than_are_cached_are_evaluated_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(file_predicates, "FEW", 2)

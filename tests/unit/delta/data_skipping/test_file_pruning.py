@@ -1,12 +1,17 @@
 """Pruning against misleading statistics: one trap per test."""
 
 import json
+from datetime import date
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from tidegate_delta.data_skipping.file_pruning import prune
+from tests.definitions import one_file
+from tidegate_delta.data_skipping import file_pruning
+from tidegate_delta.data_skipping.file_pruning import StatsColumns, is_exact_bound, left_in, prune
 from tidegate_delta.log.actions import Add, Metadata
+from tidegate_delta.schema.types import DATE, DOUBLE, LONG, STRING
 from tidegate_delta.snapshots.file_action_columns import adds_to_columns
 
 KINDS = {
@@ -53,14 +58,7 @@ def left_of(predicate: dict[str, Any], adds: list[Add], of: Metadata = TABLE) ->
 
 def kept(predicate: dict[str, Any], stats: Any, partition: str | None = None) -> bool:
     text = stats if isinstance(stats, str | None) else json.dumps(stats)
-    add = Add(
-        path="a",
-        partition_values={"p": partition},
-        size=1,
-        modification_time=0,
-        data_change=True,
-        stats=text,
-    )
+    add = one_file("a", partition_values={"p": partition}, stats=text)
     return bool(left_of(predicate, [add]))
 
 
@@ -94,7 +92,7 @@ def test_a_bound_of_another_type_is_no_bound(low: Any) -> None:
     assert kept(is_("=", 9, "i"), between("i", low, 20))
 
 
-def test_nulls_are_counted_before_bounds_are_looked_at() -> None:
+def test_nulls_are_counted_before_bounds_are_compared() -> None:
     null, some = {"op": "is_null", "column": ["i"]}, {"op": "is_not_null", "column": ["i"]}
     everything_null = {"numRecords": 10, "nullCount": {"i": 10}}
     assert not kept(null, between("i", 1, 2, nulls=0))
@@ -105,7 +103,7 @@ def test_nulls_are_counted_before_bounds_are_looked_at() -> None:
     assert not kept(is_("=", None, "i"), between("i", 1, 2))
 
 
-def test_a_null_count_under_wide_bounds_says_only_all_or_none() -> None:
+def test_a_null_count_under_wide_bounds_means_only_all_or_none() -> None:
     wide = {**between("i", 1, 2, nulls=3), "tightBounds": False}
     assert kept({"op": "is_null", "column": ["i"]}, wide)
     assert kept({"op": "is_not_null", "column": ["i"]}, wide)
@@ -160,16 +158,7 @@ def test_a_timestamp_without_its_zone_is_no_bound() -> None:
 def test_a_partition_whose_moment_names_no_zone_is_left_out_only_past_every_zone() -> None:
     of = TABLE.with_(partition_columns=("at",))
     texts = ("2024-01-01 00:00:00", "2024-01-01T00:00:00Z", None)
-    adds = [
-        Add(
-            path=str(text),
-            partition_values={"at": text},
-            size=1,
-            modification_time=0,
-            data_change=True,
-        )
-        for text in texts
-    ]
+    adds = [one_file(str(text), partition_values={"at": text}) for text in texts]
     assert left_of(is_("=", "2024-01-01 05:00:00", "at"), adds, of) == [texts[0]]
     assert left_of(is_("=", "2024-01-02 05:00:00", "at"), adds, of) == []
     assert left_of(is_("!=", "2024-01-01 00:00:00", "at"), adds, of) == [texts[0]]
@@ -213,13 +202,7 @@ def test_an_empty_partition_text_is_null_or_none_as_its_reader_has_it(
     predicate: dict[str, Any], is_kept: bool
 ) -> None:
     of = table({"name": "p", "type": "string", "nullable": True})
-    add = Add(
-        path="a",
-        partition_values={"p": ""},
-        size=1,
-        modification_time=0,
-        data_change=True,
-    )
+    add = one_file("a", partition_values={"p": ""})
     assert left_of(predicate, [add], of) == (["a"] if is_kept else [])
 
 
@@ -232,7 +215,7 @@ def test_partition_values_are_exact_and_null_is_known() -> None:
     assert kept(is_("=", 1, "p"), None, "unreadable")
 
 
-def test_what_cannot_be_judged_matches_on_both_sides_of_a_not() -> None:
+def test_what_cannot_be_evaluated_matches_on_both_sides_of_a_not() -> None:
     opaque = {"op": "opaque", "columns": [["i"]], "text": "udf(i)"}
     assert kept(opaque, between("i", 1, 2))
     assert kept({"op": "not", "arg": opaque}, between("i", 1, 2))
@@ -241,16 +224,7 @@ def test_what_cannot_be_judged_matches_on_both_sides_of_a_not() -> None:
 
 
 def test_files_keep_their_order_and_columns() -> None:
-    adds = [
-        Add(
-            path=str(at),
-            partition_values={"p": str(at)},
-            size=1,
-            modification_time=0,
-            data_change=True,
-        )
-        for at in range(5)
-    ]
+    adds = [one_file(str(at), partition_values={"p": str(at)}) for at in range(5)]
     files = adds_to_columns(adds)
     result = prune(is_(">=", 2, "p"), files, TABLE)
     assert result.schema == files.schema
@@ -280,14 +254,7 @@ def test_mapped_columns_are_looked_up_by_their_physical_names() -> None:
         "nullCount": {"i": 0, "j": 0},
     }
     values = {"q": "5", "p": "6"}
-    add = Add(
-        path="a",
-        partition_values=values,
-        size=1,
-        modification_time=0,
-        data_change=True,
-        stats=json.dumps(stats),
-    )
+    add = one_file("a", partition_values=values, stats=json.dumps(stats))
     for column, value, other in (
         (["i"], 2, 1),
         (["j"], 1, 2),
@@ -306,14 +273,7 @@ def test_bounds_of_a_float_hold_after_it_became_a_double() -> None:
     about = {"metadata": {"delta.typeChanges": record}}
     widened = table({"name": "d", "type": "double", "nullable": True, **about})
     single = 1.10000002384185791015625
-    add = Add(
-        path="a",
-        partition_values={},
-        size=1,
-        modification_time=0,
-        data_change=True,
-        stats=json.dumps(between("d", 1.1, 1.1)),
-    )
+    add = one_file("a", stats=json.dumps(between("d", 1.1, 1.1)))
     for value in (single, 1.1):
         assert left_of(is_("=", value, "d"), [add], widened)
     assert not left_of(is_("=", 1.2, "d"), [add], widened)
@@ -335,16 +295,123 @@ def test_bounds_in_the_text_of_the_old_type_hold_in_the_new_one(
     record = [{"fromType": before, "toType": after}]
     about = {"metadata": {"delta.typeChanges": record}}
     widened = table({"name": "w", "type": after, "nullable": True, **about})
-    add = Add(
-        path="a",
-        partition_values={},
-        size=1,
-        modification_time=0,
-        data_change=True,
-        stats=json.dumps(between("w", low, high)),
-    )
+    add = one_file("a", stats=json.dumps(between("w", low, high)))
     assert left_of(is_("=", value, "w", after), [add], widened)
     assert left_of(is_("<", value, "w", after), [add], widened)
     far = {"date": "2030-01-01 00:00:00"}.get(before, 99 if after != "double" else 99.0)
     far = str(far) if after.startswith("decimal") else far
     assert not left_of(is_("=", far, "w", after), [add], widened)
+
+
+COLUMNS: StatsColumns = {
+    ("id",): (("id",), LONG),
+    ("name",): (("name",), STRING),
+    ("day",): (("day",), DATE),
+    ("x",): (("x",), DOUBLE),
+}
+COLUMNS_THERE: StatsColumns = {path: COLUMNS[path] for path in (("id",), ("day",))}
+
+
+def kept_by(predicate: dict[str, Any], *stats: object) -> list[bool] | None:
+    texts = [stat if isinstance(stat, str | None) else json.dumps(stat) for stat in stats]
+    result = left_in(predicate, pa.table({"stats": pa.array(texts, pa.string())}), COLUMNS)
+    return None if result is None else result.to_pylist()
+
+
+def span(column: str, lower: Any, upper: Any) -> dict[str, Any]:
+    return {"numRecords": 1, "minValues": {column: lower}, "maxValues": {column: upper}}
+
+
+def typed(op: str, column: str, value: Any) -> dict[str, Any]:
+    kinds = {"id": "long", "name": "string", "day": "date", "x": "double"}
+    return {"op": op, "column": column, "value": value, "type": kinds[column]}
+
+
+@pytest.fixture(autouse=True)
+def _however_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_pruning, "ROWS_MIN", 1)
+
+
+def test_files_out_of_reach_are_left_out_and_the_unknown_stay() -> None:
+    stats = [span("id", 1, 5), span("id", 6, 9), None, {"numRecords": 1}]
+
+    assert kept_by(typed("=", "id", 6), *stats) == [False, True, True, True]
+    assert kept_by(typed("<", "id", 6), *stats) == [True, False, True, True]
+    assert kept_by({"op": "not", "arg": typed("<=", "id", 5)}, *stats) == [False, True, True, True]
+
+
+def test_a_date_is_compared_as_a_date() -> None:
+    stats = [span("day", "2024-01-01", "2024-01-31"), span("day", "2024-02-01", "2024-02-29")]
+
+    assert kept_by(typed(">=", "day", "2024-02-01"), *stats) == [False, True]
+
+
+def test_a_maximum_that_may_be_cut_reaches_all_that_begins_with_it() -> None:
+    stats = [span("name", "a", "x" * 32), span("name", "a", "b"), span("name", "a", "ab\ufffd")]
+
+    assert kept_by(typed("=", "name", "x" * 40), *stats) == [True, False, True]
+
+
+def test_one_unparseable_text_makes_the_result_unknown() -> None:
+    assert kept_by(typed("=", "id", 6), span("id", 1, 5), span("id", "1", "5")) is None
+    assert kept_by(typed("=", "id", 6), span("id", 1, 5), "") is None
+    assert kept_by(typed("=", "id", 6), span("id", 1, 5), "{}{}", " ") is None
+
+
+@pytest.mark.parametrize(
+    "predicate",
+    [
+        typed("!=", "id", 1),
+        typed("=", "x", 1.0),
+        typed("=", "id", None),
+        {"op": "is_null", "column": "id"},
+        {"op": "or", "args": [typed("=", "id", 1), typed("=", "x", 1.0)]},
+        {"op": "in", "column": "id", "values": [], "type": "long"},
+    ],
+)
+def test_predicates_that_need_the_exact_evaluation_are_left_to_it(
+    predicate: dict[str, Any],
+) -> None:
+    assert kept_by(predicate, span("id", 7, 9)) is None
+
+
+def test_the_decidable_part_of_a_conjunction_is_evaluated() -> None:
+    both = {"op": "and", "args": [typed("=", "id", 1), typed("=", "x", 1.0)]}
+
+    assert kept_by(both, span("id", 7, 9), span("id", 1, 1)) == [False, True]
+
+
+def test_typed_statistics_are_compared_as_they_are() -> None:
+    bounds = [{"id": 1, "day": date(2024, 1, 1)}, {"id": 7, "day": date(2024, 2, 1)}, None]
+    sides = [{"minValues": bound, "maxValues": bound} for bound in bounds]
+    files = pa.table({"stats": pa.nulls(3, pa.string()), "stats_parsed": sides})
+
+    for wanted in (typed("<", "id", 7), typed("<", "day", "2024-02-01")):
+        result = left_in(wanted, files, COLUMNS_THERE)
+        assert result is not None
+        assert result.to_pylist() == [True, False, True]
+    assert left_in(typed("=", "name", "x"), files, COLUMNS) is None
+
+
+def test_statistics_of_another_type_than_the_column_are_ignored() -> None:
+    sides = [{"minValues": {"id": "1"}, "maxValues": {"id": "2"}}]
+    files = pa.table({"stats": pa.nulls(1, pa.string()), "stats_parsed": sides})
+
+    assert left_in(typed("=", "id", 7), files, {("id",): (("id",), LONG)}) is None
+
+
+def test_a_file_of_nothing_but_nulls_is_left_out_whatever_its_bounds() -> None:
+    nulls = {**span("id", 1, 9), "numRecords": 3, "nullCount": {"id": 3}}
+    some = {**span("id", 1, 9), "numRecords": 3, "nullCount": {"id": 2}}
+    below_zero = {**span("id", 1, 9), "numRecords": -1, "nullCount": {"id": -1}}
+
+    assert kept_by(typed("=", "id", 5), nulls, some, below_zero) == [False, True, True]
+
+
+def test_it_is_the_last_word_where_every_part_needs_no_thought() -> None:
+    whole, date_ = typed("<", "id", 6), typed(">=", "day", "2024-02-01")
+
+    assert is_exact_bound({"op": "and", "args": [whole, date_]}, COLUMNS)
+    assert is_exact_bound({"op": "not", "arg": {"op": "or", "args": [whole, date_]}}, COLUMNS)
+    assert not is_exact_bound({"op": "and", "args": [whole, typed("=", "name", "x")]}, COLUMNS)
+    assert not is_exact_bound({"op": "and", "args": [whole, typed("=", "x", 1.0)]}, COLUMNS)

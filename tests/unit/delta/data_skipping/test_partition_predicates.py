@@ -80,7 +80,7 @@ def matches(predicate: dict[str, Any], value: str | None, *columns: str) -> bool
         (not_({"op": "true"}), "1", False),
     ],
 )
-def test_partition_values_are_judged_in_three_values(
+def test_partition_values_are_evaluated_in_three_valued_logic(
     predicate: dict[str, Any], value: str | None, expected: bool
 ) -> None:
     assert matches(predicate, value) is expected
@@ -148,7 +148,7 @@ def test_a_partition_value_of_another_type_is_an_error(value: str) -> None:
         matches(is_("=", 1), value)
 
 
-def test_a_value_is_parsed_only_where_it_is_looked_at() -> None:
+def test_a_value_is_parsed_only_where_it_is_used() -> None:
     broken = {"p": "1", "lane": "broken"}
     decided = and_(is_("=", 2), is_("=", 1, "lane"))
     assert not may_match_partition(decided, broken, SCHEMA, ("p", "lane"))

@@ -40,7 +40,7 @@ def test_columns_that_are_mapped_as_they_must_be_pass() -> None:
     assert rules(table) == []
 
 
-def test_nothing_is_asked_of_columns_that_are_not_mapped() -> None:
+def test_columns_that_are_not_mapped_have_no_requirements() -> None:
     assert rules(metadata(mapped("a", 1, "p"), mapped("b", 1, "p"))) == []
 
 
@@ -70,7 +70,7 @@ def test_the_ids_inside_lists_are_ids_too() -> None:
     assert rules(metadata(mapped("a", 1, "p"), field, **NAMED)) == ["max_column_id_low"]
 
 
-def test_the_highest_id_must_be_told() -> None:
+def test_the_highest_id_must_be_given() -> None:
     about = metadata(mapped("a", 1, "p"), **{"delta.columnMapping.mode": "id"})
     assert rules(about) == ["max_column_id_missing"]
 

@@ -21,7 +21,7 @@ def under(protocol: Protocol, *fields: dict[str, object], **text: str) -> Defini
     return Definition(metadata(*fields, **text), protocol)
 
 
-def test_a_table_that_is_created_is_judged_alone() -> None:
+def test_a_table_that_is_created_is_decided_alone() -> None:
     assert found(None, PLAIN) == []
     assert found(None, under(versions(1, 1), **{"delta.appendOnly": "true"})) == [
         ("feature_not_listed", "DELTA_FEATURES_PROTOCOL_METADATA_MISMATCH")
@@ -47,7 +47,7 @@ def test_a_protocol_keeps_every_feature(after: Protocol) -> None:
     assert (found(PLAIN, Definition(PLAIN.metadata, after)))[0] == ("feature_dropped", DOWNGRADE)
 
 
-def test_what_was_wrong_before_stands_in_the_way_of_no_other_change() -> None:
+def test_an_existing_violation_blocks_no_other_change() -> None:
     odd = under(
         versions(1, 2), **{"delta.enableDeletionVectors": "true", "delta.logRetentionDuration": "x"}
     )
@@ -63,7 +63,7 @@ def test_what_was_wrong_before_stands_in_the_way_of_no_other_change() -> None:
     }
 
 
-def test_a_value_that_was_wrong_before_may_become_right_or_differently_wrong() -> None:
+def test_a_value_that_was_invalid_before_may_become_valid_or_invalid_otherwise() -> None:
     odd = under(versions(1, 2), **{"delta.logRetentionDuration": "x"})
     assert found(odd, under(versions(1, 2), **{"delta.logRetentionDuration": "1 day"})) == []
     wrong = under(versions(1, 2), **{"delta.logRetentionDuration": "y"})

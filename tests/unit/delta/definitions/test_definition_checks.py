@@ -2,7 +2,7 @@ import pytest
 
 from tests.definitions import a_field, listing, metadata, versions
 from tidegate_delta.definitions.definition import Definition, Flaw, refuse
-from tidegate_delta.definitions.definition_checks import check_definition
+from tidegate_delta.definitions.definition_checks import check_definition, stats_column_flaws
 from tidegate_delta.features.supported_features import minimum_protocol, with_features
 from tidegate_delta.log.actions import Format, Metadata, Protocol
 
@@ -122,10 +122,7 @@ def test_no_column_has_a_collation() -> None:
 def test_what_a_feature_needs_must_be_listed_with_it() -> None:
     assert found(metadata(), listing("rowTracking")) == [("needed_feature_missing", MISMATCH)]
     assert found(metadata(), listing("icebergCompatV1")) == [
-        (
-            "needed_feature_missing",
-            "DELTA_ICEBERG_COMPAT_VIOLATION.MISSING_REQUIRED_TABLE_FEATURE",
-        )
+        ("needed_feature_missing", "DELTA_ICEBERG_COMPAT_VIOLATION.MISSING_REQUIRED_TABLE_FEATURE")
     ]
     assert found(metadata(), with_features(versions(1, 1), ("icebergCompatV3",))) == []
 
@@ -182,8 +179,7 @@ def test_what_agrees_passes(text: dict[str, str]) -> None:
         ),
         (
             metadata(
-                a_field("a", **{"delta.columnMapping.physicalName": "_row-version"}),
-                **ROW_TRACKING,
+                a_field("a", **{"delta.columnMapping.physicalName": "_row-version"}), **ROW_TRACKING
             ),
             "row_tracking_column_taken",
             "DELTA_ADDING_COLUMN_WITH_INTERNAL_NAME_FAILED",
@@ -243,3 +239,35 @@ def test_a_table_of_a_catalog_has_times_of_its_own() -> None:
 def test_adaptive_metadata_needs_what_it_needs_turned_on() -> None:
     rules = [rule for rule, _ in found_with(metadata(**TIMES), "adaptiveMetadata-preview")]
     assert rules == ["adaptive_metadata_flag", "adaptive_metadata_flag", "adaptive_metadata_mode"]
+
+
+STRUCT = {"type": "struct", "fields": [a_field("x"), a_field("B", "binary")]}
+FIELDS = (a_field("a"), a_field("p", "string"), a_field("b", "binary"), a_field("s", STRUCT))
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        ("", []),
+        ("a", []),
+        ("A, S.X", []),
+        ("s", []),
+        ("s.b", []),
+        ("P", ["stats_of_partition_column"]),
+        ("b", ["stats_of_type"]),
+        ("c", ["stats_of_no_column"]),
+        ("a.x", ["stats_of_no_column"]),
+        ("s.y", ["stats_of_no_column"]),
+        ("a, A", ["stats_column_twice"]),
+        ("s, s.x", ["stats_column_twice"]),
+        ("c, b", ["stats_of_no_column", "stats_of_type"]),
+    ],
+)
+def test_statistics_are_of_columns_that_have_bounds(text: str, rules: list[str]) -> None:
+    about = metadata(*FIELDS, **{"delta.dataSkippingStatsColumns": text})
+    one = Definition(about.with_(partition_columns=("p",)), versions(1, 2))
+    assert [flaw.rule for flaw in stats_column_flaws(one)] == rules
+
+
+def test_a_table_that_names_no_columns_needs_none() -> None:
+    assert list(stats_column_flaws(Definition(metadata(*FIELDS), versions(1, 2)))) == []

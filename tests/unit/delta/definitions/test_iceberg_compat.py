@@ -35,7 +35,7 @@ def test_a_plain_mapped_table_is_compatible(version: str) -> None:
     assert classes(metadata(**compat(version))) == []
 
 
-def test_nothing_is_asked_of_a_table_that_is_not_to_be_compatible() -> None:
+def test_a_table_without_iceberg_compatibility_has_no_requirements() -> None:
     about = metadata(a_field("a", "void"), **{"delta.enableIcebergCompatV1": "false"})
     assert classes(about) == []
 
@@ -115,10 +115,7 @@ def test_iceberg_knows_some_widenings(before: str, after: str, fits: bool) -> No
             metadata(**{"delta.universalFormat.enabledFormats": "iceberg"}),
             ["ICEBERG_COMPAT_REQUIRED"],
         ),
-        (
-            metadata(**compat("V2", **{"delta.universalFormat.enabledFormats": "iceberg,hudi"})),
-            [],
-        ),
+        (metadata(**compat("V2", **{"delta.universalFormat.enabledFormats": "iceberg,hudi"})), []),
         (
             metadata(
                 a_field(

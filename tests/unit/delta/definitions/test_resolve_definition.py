@@ -2,6 +2,13 @@ import pytest
 
 from tests.definitions import a_field, listing, metadata, versions
 from tidegate_delta.definitions.definition import Definition
+from tidegate_delta.definitions.feature_directives import (
+    FeatureDirectives,
+    canonical_keys,
+    is_directive,
+    read_directives,
+    without_instructions,
+)
 from tidegate_delta.definitions.resolve_definition import define_new, resolve_definition
 from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
 from tidegate_delta.log.actions import Metadata, Protocol
@@ -11,7 +18,7 @@ LEGACY = versions(1, 2)
 NTZ = {"type": "array", "elementType": "timestamp_ntz", "containsNull": True}
 
 
-def settled(before: Protocol, **text: str) -> Protocol:
+def resolved(before: Protocol, **text: str) -> Protocol:
     """Return the protocol of a table after a writer sets these properties."""
     made = resolve_definition(Definition(metadata(), before), metadata(**text))
     assert not made.flaws
@@ -49,7 +56,7 @@ def test_a_new_table_that_uses_what_we_do_not_write_is_refused() -> None:
         ("delta.checkpointInterval", "0", "InvalidTableProperty"),
     ],
 )
-def test_a_new_table_with_a_wrong_instruction_is_refused(
+def test_a_new_table_with_an_invalid_instruction_is_refused(
     key: str, text: str, error_class: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=key) as caught:
@@ -57,7 +64,7 @@ def test_a_new_table_with_a_wrong_instruction_is_refused(
     assert caught.value.error_class == error_class
 
 
-def test_a_new_table_that_asks_for_a_feature_unheard_of_is_refused_by_its_name() -> None:
+def test_a_new_table_with_an_unknown_feature_is_refused_by_its_name() -> None:
     with pytest.raises(UnsupportedFeature, match="fromMars") as caught:
         define_new(metadata(**{"delta.feature.fromMars": "supported"}))
     assert caught.value.feature == "fromMars"
@@ -91,7 +98,7 @@ def test_a_new_table_gets_the_features_that_it_asks_for_and_keeps_no_instruction
         ),
     ],
 )
-def test_versions_that_a_new_table_asks_for_mean_features(
+def test_versions_that_a_new_table_sets_mean_features(
     text: dict[str, str], protocol: Protocol
 ) -> None:
     made = resolve_definition(None, metadata(**text))
@@ -99,7 +106,7 @@ def test_versions_that_a_new_table_asks_for_mean_features(
     assert made.definition.protocol == protocol
 
 
-def test_readers_are_not_told_of_features_that_writers_are_not() -> None:
+def test_reader_features_are_writer_features_too() -> None:
     made = resolve_definition(
         None, metadata(**{"delta.minReaderVersion": "3", "delta.minWriterVersion": "5"})
     )
@@ -117,21 +124,13 @@ def test_readers_are_not_told_of_features_that_writers_are_not() -> None:
         (LEGACY, {"delta.constraints.c": "a > 0"}, versions(1, 3)),
         (LEGACY, {"delta.minWriterVersion": "3"}, versions(1, 3)),
         (versions(2, 5), {"delta.minWriterVersion": "3"}, versions(2, 5)),
-        (
-            LEGACY,
-            {"delta.minReaderVersion": "2", "delta.minWriterVersion": "5"},
-            versions(2, 5),
-        ),
+        (LEGACY, {"delta.minReaderVersion": "2", "delta.minWriterVersion": "5"}, versions(2, 5)),
         (
             LEGACY,
             {"delta.enableRowTracking": "true"},
             listing("appendOnly", "domainMetadata", "invariants", "rowTracking"),
         ),
-        (
-            listing("appendOnly"),
-            {"delta.feature.INVARIANTS": "enabled"},
-            LEGACY,
-        ),
+        (listing("appendOnly"), {"delta.feature.INVARIANTS": "enabled"}, LEGACY),
         (
             listing("variantType-preview", readers=("variantType-preview",)),
             {},
@@ -142,12 +141,12 @@ def test_readers_are_not_told_of_features_that_writers_are_not() -> None:
 def test_a_table_that_exists_is_upgraded_as_far_as_it_must(
     before: Protocol, text: dict[str, str], after: Protocol
 ) -> None:
-    assert settled(before, **text) == after
+    assert resolved(before, **text) == after
 
 
 def test_an_upgrade_keeps_what_nobody_has_heard_of() -> None:
     before = listing("fromMars", readers=("fromMars",))
-    after = settled(before, **{"delta.enableDeletionVectors": "true"})
+    after = resolved(before, **{"delta.enableDeletionVectors": "true"})
     assert after.reader_features == ("deletionVectors", "fromMars")
 
 
@@ -188,7 +187,74 @@ def test_who_takes_commits_elsewhere_gives_them_their_own_time(about: Metadata) 
     assert {"inCommitTimestamp", "vacuumProtocolCheck"} <= made.supported
 
 
-def test_what_is_wrong_with_a_new_table_is_told_by_delta_sparks_class() -> None:
+def test_a_problem_of_a_new_table_has_delta_sparks_error_class() -> None:
     with pytest.raises(InvalidRequest, match="dataSkippingStatsColumns") as caught:
         define_new(metadata(**{"delta.dataSkippingStatsColumns": "b"}))
     assert caught.value.error_class == "DELTA_COLUMN_NOT_FOUND_IN_SCHEMA"
+
+
+def test_properties_are_spelt_as_delta_spark_keeps_them() -> None:
+    assert canonical_keys(
+        {
+            "delta.APPENDONLY": "true",
+            "DELTA.enablechangedatacapture": "true",
+            "Delta.Feature.RowTracking": "supported",
+            "delta.universalFormat.config.iceberg.Catalog": "x",
+            "delta.Constraints.Positive": "a > 0",
+            "delta.whoKnows": "1",
+            "AppendOnly": "mine",
+        }
+    ) == {
+        "delta.appendOnly": "true",
+        "delta.enableChangeDataCapture": "true",
+        "delta.feature.rowtracking": "supported",
+        "delta.universalformat.config.iceberg.catalog": "x",
+        "delta.Constraints.Positive": "a > 0",
+        "delta.whoKnows": "1",
+        "AppendOnly": "mine",
+    }
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "delta.feature.x",
+        "DELTA.FEATURE.X",
+        "delta.minreaderversion",
+        "delta.minWriterVersion",
+        "delta.ignoreProtocolDefaults",
+    ],
+)
+def test_instructions_are_known_however_they_are_spelt(key: str) -> None:
+    assert is_directive(key)
+    assert without_instructions({key: "1", "delta.appendOnly": "true", "feature.x": "y"}) == {
+        "delta.appendOnly": "true",
+        "feature.x": "y",
+    }
+
+
+def test_instructions_set_features_and_versions() -> None:
+    result, flaws = read_directives(
+        {
+            "delta.feature.RowTracking": "ENABLED",
+            "delta.minreaderversion": "2",
+            "delta.minWriterVersion": "+5",
+            "delta.ignoreProtocolDefaults": "True",
+            "delta.appendOnly": "true",
+        }
+    )
+    assert flaws == ()
+    assert result == FeatureDirectives(frozenset({"rowTracking"}), 2, 5, ignores_defaults=True)
+
+
+@pytest.mark.parametrize("text", ["0", "4", "x", "", "2.0", " 2"])
+def test_a_version_that_there_is_not_is_no_instruction(text: str) -> None:
+    result, flaws = read_directives({"delta.minReaderVersion": text})
+    assert result == FeatureDirectives()
+    assert [flaw.field for flaw in flaws] == ["metaData.configuration.delta.minReaderVersion"]
+
+
+def test_every_problem_of_a_feature_is_listed() -> None:
+    _, flaws = read_directives({"delta.feature.fromMars": "perhaps"})
+    assert [flaw.rule for flaw in flaws] == ["feature_status", "unknown_feature"]
+    assert all("delta.feature.fromMars" in str(flaw) for flaw in flaws)

@@ -39,7 +39,7 @@ def test_an_inline_vector_holds_its_rows() -> None:
     assert inline(of_rows(ROWS)) == golden
 
 
-def test_a_vector_that_deletes_nothing_is_not_looked_for() -> None:
+def test_a_vector_that_deletes_nothing_is_not_read() -> None:
     nowhere = vector("u", "", size_in_bytes=0, cardinality=0)
     assert is_inline(nowhere)
     assert inline_rows(nowhere) == Bitmap()
@@ -67,7 +67,7 @@ def test_a_relative_vector_lies_in_a_file_with_a_name_of_its_own() -> None:
     assert path_of(vector("u", "a b%^-aqEH.-t@S}K{vb[*k^")) == f"a%20b%25/{name}"
 
 
-def test_an_absolute_vector_lies_where_it_says() -> None:
+def test_an_absolute_vector_is_read_from_its_path() -> None:
     assert path_of(vector("p", "s3://b/x%20y.bin")) == "s3://b/x%20y.bin"
 
 
@@ -126,3 +126,20 @@ def test_a_frame_that_is_not_as_stated_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=why):
             framed_rows(result, content)
+
+
+def test_the_vector_of_its_specification_is_spelt_as_there() -> None:
+    content = bytes.fromhex("864fd26fb559f75b")
+    assert descriptors.z85_encode(content) == "HelloWorld"
+    assert descriptors.z85_decode("HelloWorld") == content
+
+
+def test_what_is_no_whole_word_is_filled_up_with_zeros() -> None:
+    assert descriptors.z85_decode(descriptors.z85_encode(b"abcde")) == b"abcde\0\0\0"
+    assert descriptors.z85_encode(b"") == ""
+
+
+@pytest.mark.parametrize("text", ["0000", "0000~", "#####", "0000é", "00000 0000"])
+def test_what_spells_no_bytes_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="character"):
+        descriptors.z85_decode(text)

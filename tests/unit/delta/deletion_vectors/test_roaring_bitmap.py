@@ -37,7 +37,7 @@ def native(*buckets: bytes) -> bytes:
     return b"".join([*parts, *(struct.pack("<I", len(bucket)) + bucket for bucket in buckets)])
 
 
-def test_a_set_is_asked_for_its_rows() -> None:
+def test_a_set_returns_its_rows() -> None:
     rows = of_rows([9, 3, BLOCK, FAR + 5, 3])
     assert list(rows) == [3, 9, BLOCK, FAR + 5]
     assert len(rows) == 4
@@ -132,7 +132,7 @@ def test_the_format_of_the_first_releases_is_read() -> None:
     assert decode(native()) == Bitmap()
 
 
-def test_what_follows_the_buckets_is_not_looked_at() -> None:
+def test_bytes_after_the_bitmaps_are_not_read() -> None:
     assert decode(portable((0, ONE_ROW)) + b"more") == of_rows([7])
 
 

@@ -75,7 +75,7 @@ def test_metadata_has_a_minimum_protocol(about: Metadata, protocol: Protocol) ->
     assert minimum_protocol(about) == protocol
 
 
-def test_what_never_brings_itself_in_is_not_asked_for() -> None:
+def test_an_inactive_feature_is_not_required() -> None:
     about = metadata(a_field("a", CURRENT_DEFAULT="1"))
     assert self_enabling_features(about) == ()
 
@@ -125,11 +125,7 @@ def test_features_that_nobody_has_heard_of_stay_where_they_are() -> None:
 @pytest.mark.parametrize(
     ("before", "name", "after"),
     [
-        (
-            versions(2, 5),
-            "columnMapping",
-            versions(1, 4),
-        ),
+        (versions(2, 5), "columnMapping", versions(1, 4)),
         (
             listing("appendOnly", "deletionVectors", "invariants", readers=("deletionVectors",)),
             "deletionVectors",

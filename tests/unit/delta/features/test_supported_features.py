@@ -67,7 +67,7 @@ INVARIANT = '{"expression":{"expression":"a > 0"}}'
         (metadata(a_field(CURRENT_DEFAULT="1")), "allowColumnDefaults"),
     ],
 )
-def test_what_is_asked_of_rows_is_written_where_the_protocol_lists_it(
+def test_requirements_of_rows_are_written_where_the_protocol_lists_them(
     about: Metadata, feature: str
 ) -> None:
     check_writable(features(feature), about, "here")
@@ -84,28 +84,21 @@ def test_what_is_asked_of_rows_is_written_where_the_protocol_lists_it(
         ("allowColumnDefaults", metadata(a_field(CURRENT_DEFAULT=1))),
     ],
 )
-def test_what_is_asked_of_rows_and_cannot_be_read_breaks_the_log(
-    feature: str, about: Metadata
-) -> None:
+def test_unreadable_requirements_of_rows_break_the_log(feature: str, about: Metadata) -> None:
     check_readable(features(feature), about, "here")
     with pytest.raises(BrokenLog, match=r"table here: .*'a'"):
         check_writable(features(feature), about, "here")
 
 
 @pytest.mark.parametrize("version", ["V1", "V2", "V3"])
-def test_what_iceberg_asks_of_files_cannot_be_seen_so_such_tables_are_not_written(
-    version: str,
-) -> None:
+def test_tables_with_unverifiable_iceberg_requirements_are_not_written(version: str) -> None:
     name, used = f"icebergCompat{version}", metadata(**{f"enableIcebergCompat{version}": "true"})
     check_readable(features(name), used, "here")
     assert refused(check_writable, features(name), used) == name
     check_writable(features(name), metadata(), "here")
 
 
-@pytest.mark.parametrize(
-    "feature",
-    ["adaptiveMetadata-preview", "catalogManaged", "fromMars"],
-)
+@pytest.mark.parametrize("feature", ["adaptiveMetadata-preview", "catalogManaged", "fromMars"])
 def test_a_reader_feature_we_lack_is_refused_by_name(feature: str) -> None:
     protocol = features(feature, reader=(feature,))
     assert refused(check_readable, protocol, metadata()) == feature
@@ -143,7 +136,9 @@ def test_tables_with_v2_checkpoints_are_read_and_written() -> None:
         ("checkpointProtection", metadata(requireCheckpointProtectionBeforeVersion="7")),
     ],
 )
-def test_what_a_commit_alone_has_to_mind_is_read_and_written(feature: str, about: Metadata) -> None:
+def test_features_that_concern_commits_alone_are_read_and_written(
+    feature: str, about: Metadata
+) -> None:
     check_readable(features(feature), about, "here")
     check_writable(features(feature), about, "here")
 
@@ -154,7 +149,7 @@ def test_a_writer_feature_unheard_of_is_read_and_not_written() -> None:
 
 
 @pytest.mark.parametrize("feature", ["timestampNtz", "vacuumProtocolCheck", "deletionVectors"])
-def test_features_that_ask_little_are_read_and_written(feature: str) -> None:
+def test_features_with_few_requirements_are_read_and_written(feature: str) -> None:
     check_writable(features(feature, reader=(feature,)), metadata(), "here")
 
 
@@ -171,7 +166,7 @@ def test_mapped_columns_are_read_and_written(mode: str) -> None:
     check_writable(protocol, metadata(a_field(**MAPPED), columnMapping_mode="none"), "here")
 
 
-def test_mapped_columns_are_refused_where_the_protocol_does_not_speak_of_them() -> None:
+def test_mapped_columns_are_refused_where_the_protocol_does_not_list_them() -> None:
     used = metadata(a_field(**MAPPED), columnMapping_mode="name")
     assert refused(check_readable, LEGACY, used) == "columnMapping"
 

@@ -48,11 +48,7 @@ def test_an_action_of_the_future_survives() -> None:
 
 def test_the_keys_of_a_protocol_are_those_in_the_table_of_the_spec() -> None:
     row = Protocol(min_reader_version=3, min_writer_version=7, reader_features=()).to_row()
-    assert row["protocol"] == {
-        "minReaderVersion": 3,
-        "minWriterVersion": 7,
-        "readerFeatures": [],
-    }
+    assert row["protocol"] == {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": []}
 
 
 def test_metadata_has_a_format_when_none_is_given() -> None:
@@ -128,7 +124,7 @@ def test_what_a_later_protocol_puts_beside_an_action_is_ignored() -> None:
         {"operationMetrics": [1], "tags": "x", "tidegate": 1, "userMetadata": {"a": 1}},
     ],
 )
-def test_commit_info_may_say_anything_and_is_left_what_is_as_we_know_it(odd: Any) -> None:
+def test_commit_info_may_hold_anything_and_keeps_the_fields_we_know(odd: Any) -> None:
     info = from_row({"commitInfo": {**odd, "operation": "WRITE", "inCommitTimestamp": 7}})
     assert info == CommitInfo(operation="WRITE", in_commit_timestamp=7)
 

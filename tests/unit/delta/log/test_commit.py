@@ -1,7 +1,8 @@
 import pytest
 
+from tests.definitions import one_file
 from tidegate_delta.errors import BrokenLog
-from tidegate_delta.log.actions import Add, CommitInfo, Metadata, Protocol, Remove, Txn
+from tidegate_delta.log.actions import CommitInfo, Metadata, Protocol, Remove, Txn
 from tidegate_delta.log.commit import Commit, sha256
 from tidegate_delta.log.file_names import Version
 
@@ -10,7 +11,7 @@ ACTIONS = (
     Protocol(min_reader_version=1, min_writer_version=2),
     Metadata(id="t", schema_string="{}"),
     Txn(app_id="a", version=3),
-    Add(path="x", partition_values={}, size=1, modification_time=2, data_change=True),
+    one_file("x", modification_time=2),
     Remove(path="y", data_change=True, deletion_timestamp=5),
 )
 COMMIT = Commit(Version(4), ACTIONS)

@@ -74,7 +74,7 @@ def test_a_name_in_the_log_is_below_the_table() -> None:
     assert in_log(commit_name(0)) == "_delta_log/00000000000000000000.json"
 
 
-def test_a_staged_name_says_for_which_version_it_is_meant() -> None:
+def test_a_staged_name_contains_its_version() -> None:
     unique = UUID("80a083e8-7026-4e79-81be-64bd76c43a11")
     assert staged_name(7, unique) == f"{7:020d}.{unique}.json"
     assert staged_version(staged_name(7, unique)) == 7

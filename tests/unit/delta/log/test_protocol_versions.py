@@ -108,10 +108,7 @@ def test_a_legacy_feature_is_supported_where_both_versions_reach_it() -> None:
         (lists("rowTracking", readers=()), lists("rowTracking")),
         (lists(), versions(1, 1)),
         (lists("columnMapping", readers=("columnMapping",)), lists("columnMapping", reader=2)),
-        (
-            lists(*sorted(legacy_features(2, 5)), readers=("columnMapping",)),
-            versions(2, 5),
-        ),
+        (lists(*sorted(legacy_features(2, 5)), readers=("columnMapping",)), versions(2, 5)),
         (
             lists("y", "x", "columnMapping", readers=("x", "columnMapping")),
             lists("columnMapping", "x", "y", readers=("columnMapping", "x")),
@@ -155,6 +152,6 @@ def test_what_readers_must_know_writers_must_know_too() -> None:
     assert weakest((name for name in "x"), ()) == lists("x", readers=("x",))
 
 
-def test_a_contradiction_is_told() -> None:
+def test_a_contradiction_is_reported() -> None:
     assert shape_fault(versions(2, 5)) is None
     assert shape_fault(versions(3, 5)) == "reader version 3 without readerFeatures"

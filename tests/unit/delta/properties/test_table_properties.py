@@ -87,7 +87,7 @@ def test_a_property_that_delta_does_not_know_is_refused_by_name(key: str, remedy
     assert caught.value.error_class == "DELTA_UNKNOWN_CONFIGURATION"
 
 
-def test_what_is_judged_as_a_feature_is_let_through() -> None:
+def test_what_is_checked_as_a_feature_is_let_through() -> None:
     check_names({record.key: "" for record in table_properties.ALL})
     check_names({"owner": "me", "tidegate.cdc.keyColumns": "k", "delta.constraints.c": "k > 0"})
     check_names({"delta.enableDeletionVectors": "true", "delta.feature.x": "supported"})
@@ -175,12 +175,12 @@ def test_an_old_name_stands_in_for_a_property_that_is_absent() -> None:
     assert not table_properties.change_feed_enabled(both)
 
 
-def test_a_wrong_value_under_an_old_name_is_named_by_it() -> None:
+def test_an_invalid_value_under_an_old_name_is_named_by_it() -> None:
     with pytest.raises(InvalidRequest, match=r"delta\.enableChangeDataCapture' is 'no'"):
         validate({"delta.enableChangeDataCapture": "no", "delta.enableChangeDataFeed": "true"})
 
 
-def test_all_that_is_wrong_is_told() -> None:
+def test_every_problem_is_listed() -> None:
     text = {"delta.appendOnly": "1", "delta.checkpointInterval": "-1", "delta.autoOptimize": "x"}
     assert [key for key, _ in table_properties.value_problems(text)] == list(text)
 
@@ -227,7 +227,7 @@ def test_each_kind_of_text_is_read(one: Property[Any], text: str, value: Any) ->
     assert one.of({one.key: text}) == value
 
 
-def test_what_is_not_said_is_none_where_delta_tells_it_from_false() -> None:
+def test_an_absent_flag_is_none_where_delta_distinguishes_it_from_false() -> None:
     assert table_properties.iceberg_compat_v2_enabled(metadata()) is None
     assert table_properties.ict_enablement_version(metadata()) is None
     assert table_properties.max_column_id(metadata()) == 0

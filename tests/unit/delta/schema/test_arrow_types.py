@@ -46,7 +46,7 @@ def test_timestamps_are_in_microseconds() -> None:
     assert schema.field("timestamp_ntz").type == pa.timestamp("us")
 
 
-def test_nanoseconds_are_kept_where_the_type_says_so_and_not_taken_for_it() -> None:
+def test_nanoseconds_are_kept_where_the_type_has_them() -> None:
     fields = [StructField(kind.name, kind) for kind in types.NANOS]
     arrow = to_arrow(StructType(tuple(fields)))
     assert arrow.types == [pa.timestamp("ns", tz="UTC"), pa.timestamp("ns")]

@@ -158,7 +158,7 @@ def test_a_field_that_could_not_be_found_breaks_the_log(
     check_mapped(metadata(schema, None), schema, "here")
 
 
-def test_what_was_renamed_and_dropped_is_told_by_physical_names() -> None:
+def test_renames_and_drops_are_found_by_physical_names() -> None:
     inner = StructType((mapped("new", LONG, 3), mapped("other", STRING, 99)))
     after = StructType((mapped("p", STRING, 1), mapped("t", inner, 2), mapped("a", LONG, 98)))
     assert renamed(SCHEMA, after, ColumnMappingMode.NAME) == (

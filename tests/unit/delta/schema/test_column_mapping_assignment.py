@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.definitions import of_schema, schema_of
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.actions import Metadata
 from tidegate_delta.schema.column_mapping import ColumnMappingMode
@@ -27,7 +28,6 @@ from tidegate_delta.schema.types import (
     StructField,
     StructType,
     format_schema,
-    parse_schema,
 )
 
 ID, NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
@@ -43,16 +43,11 @@ def fresh() -> Iterator[str]:
 
 
 def table(schema: StructType, mode: str = "name", **own: str) -> Metadata:
-    configuration = {"delta.columnMapping.mode": mode, **own}
-    return Metadata(id="t", schema_string=format_schema(schema), configuration=configuration)
+    return of_schema(schema, {"delta.columnMapping.mode": mode, **own})
 
 
 def mapped(name: str, kind: DataType, number: Any, physical: Any = None) -> StructField:
     return StructField(name, kind, metadata={ID: number, NAME: physical or f"p-{name}"})
-
-
-def schema_of(metadata: Metadata) -> StructType:
-    return parse_schema(metadata.schema_string)
 
 
 def test_a_new_table_gets_ids_parents_first() -> None:
@@ -76,7 +71,7 @@ def test_a_new_column_gets_an_id_that_no_column_ever_had() -> None:
     assert after.configuration[MAX] == "8"
 
 
-def test_elements_keys_and_values_get_ids_where_iceberg_asks() -> None:
+def test_elements_keys_and_values_get_ids_where_iceberg_needs_them() -> None:
     schema = StructType(
         (
             StructField("l", ArrayType(ArrayType(INTEGER))),
@@ -86,10 +81,7 @@ def test_elements_keys_and_values_get_ids_where_iceberg_asks() -> None:
     )
     own = {"delta.enableIcebergCompatV2": "true"}
     result = schema_of(map_columns(None, table(schema, **own), fresh()))
-    assert result.fields[0].metadata[NESTED] == {
-        "col-u1.element": 5,
-        "col-u1.element.element": 6,
-    }
+    assert result.fields[0].metadata[NESTED] == {"col-u1.element": 5, "col-u1.element.element": 6}
     assert result.fields[1].metadata[NESTED] == {"col-u2.key": 7, "col-u2.value": 8}
     assert result.fields[2].metadata[NESTED] == {}
     again = table(result, **own, **{MAX: "20"})
@@ -100,10 +92,7 @@ def test_a_table_whose_mapping_begins_keeps_its_names() -> None:
     before = table(PLAIN, "none")
     after = map_columns(before, table(PLAIN), iter(()))
     assert schema_of(after) == StructType(
-        (
-            mapped("a", LONG, 1, "a"),
-            mapped("s", StructType((mapped("b", STRING, 3, "b"),)), 2, "s"),
-        )
+        (mapped("a", LONG, 1, "a"), mapped("s", StructType((mapped("b", STRING, 3, "b"),)), 2, "s"))
     )
 
 

@@ -103,7 +103,7 @@ def test_every_other_change_is_refused(before: str, after: str) -> None:
     assert refused.value.feature == "typeWidening"
 
 
-def test_a_history_is_told_in_order_with_the_way_to_what_changed() -> None:
+def test_a_history_is_listed_in_order_with_the_paths_of_what_changed() -> None:
     kind = {"type": "array", "elementType": "long", "containsNull": True}
     one = {"fromType": "byte", "toType": "short", "fieldPath": "element"}
     two = {"fromType": "short", "toType": "long", "fieldPath": "element", "tableVersion": 7}
@@ -115,7 +115,7 @@ def test_a_history_is_told_in_order_with_the_way_to_what_changed() -> None:
     assert changes(StructField("a", parse_type("long"))) == ()
 
 
-def test_a_change_deep_inside_is_looked_at() -> None:
+def test_a_change_of_a_nested_field_is_checked() -> None:
     inner = {"type": "struct", "fields": [{"name": "x", "type": "string", "nullable": True}]}
     inner["fields"][0]["metadata"] = {  # type: ignore[index]  # JSON
         "delta.typeChanges": [{"fromType": "long", "toType": "string"}]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.definitions import of_schema, schema_of
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.schema.field_paths import field_at, field_paths
@@ -19,7 +20,6 @@ from tidegate_delta.schema.types import (
     StructField,
     StructType,
     format_schema,
-    parse_schema,
 )
 from tidegate_delta.schema_evolution.alter_columns import (
     FIRST,
@@ -32,6 +32,7 @@ from tidegate_delta.schema_evolution.alter_columns import (
     drop_column,
     move_column,
     rename_column,
+    replace_columns,
 )
 
 LIMIT = "__CHAR_VARCHAR_TYPE_STRING"
@@ -62,17 +63,7 @@ SCHEMA = StructType(
 
 
 def table(mode: str = "name", **own: str) -> Metadata:
-    configuration = {"delta.columnMapping.mode": mode, **own}
-    return Metadata(
-        id="t",
-        schema_string=format_schema(SCHEMA),
-        partition_columns=("p",),
-        configuration=configuration,
-    )
-
-
-def schema_of(metadata: Metadata) -> StructType:
-    return parse_schema(metadata.schema_string)
+    return of_schema(SCHEMA, {"delta.columnMapping.mode": mode, **own}, ("p",))
 
 
 def refused(act: Callable[[], object]) -> str:
@@ -334,3 +325,99 @@ def test_nulls_are_allowed_and_comments_set() -> None:
     assert field_at(schema_of(said), ("s", "u")).metadata["comment"] == "why"
     assert comment_on(said, ("s", "u"), None) == strict
     assert refused(lambda: allow_nulls(strict, ("z",))) == "DELTA_COLUMN_NOT_FOUND_IN_SCHEMA"
+
+
+PLAIN = Protocol(min_reader_version=1, min_writer_version=2)
+INNER = StructType((StructField("x", INTEGER), StructField("y", STRING)))
+REPLACED = StructType(
+    (
+        StructField("a", INTEGER, False, {"comment": "c", "mine": 1}),
+        StructField("s", INNER),
+        StructField("l", ArrayType(INTEGER, False)),
+        StructField("m", MapType(STRING, INTEGER, False)),
+    )
+)
+
+
+def replaced_table(mode: str = "none", **own: str) -> Metadata:
+    return of_schema(REPLACED, {"delta.columnMapping.mode": mode, **own})
+
+
+def with_(name: str, kind: DataType, *, nullable: bool = True, **about: Any) -> StructType:
+    new = StructField(name, kind, nullable, about)
+    return StructType(tuple(new if item.name == name.lower() else item for item in REPLACED))
+
+
+def test_the_same_columns_change_nothing() -> None:
+    assert replace_columns(replaced_table(), PLAIN, REPLACED) == replaced_table()
+
+
+def test_order_comments_and_nulls_are_those_of_the_new_columns() -> None:
+    inner = StructType(
+        (StructField("Y", STRING), StructField("n", LONG), StructField("x", INTEGER))
+    )
+    new = StructType(
+        (
+            StructField("S", inner),
+            StructField("A", INTEGER, True, {"comment": "d", "mine": 2}),
+            *REPLACED.fields[2:],
+            StructField("z", LONG, True, {"comment": "n"}),
+        )
+    )
+    result = schema_of(replace_columns(replaced_table(), PLAIN, new))
+    assert result.names == ("s", "a", "l", "m", "z")
+    assert result.fields[1] == StructField("a", INTEGER, True, {"comment": "d", "mine": 1})
+    assert result.fields[0].kind == StructType(
+        (StructField("y", STRING), StructField("n", LONG), StructField("x", INTEGER))
+    )
+
+
+def test_types_widen_where_the_table_allows_it() -> None:
+    wide = replaced_table(**{"delta.enableTypeWidening": "true"})
+    result = schema_of(replace_columns(wide, WIDENING, with_("m", MapType(STRING, LONG, False))))
+    assert result.fields[3].metadata["delta.typeChanges"][0]["fieldPath"] == "value"
+    with pytest.raises(InvalidRequest, match=r"'m\.value' can't be changed"):
+        replace_columns(replaced_table(), PLAIN, with_("m", MapType(STRING, LONG, False)))
+
+
+def test_columns_go_only_where_they_are_mapped_and_none_come() -> None:
+    fewer = StructType(REPLACED.fields[1:])
+    with pytest.raises(InvalidRequest, match="without column mapping"):
+        replace_columns(replaced_table(), PLAIN, fewer)
+    assert schema_of(replace_columns(replaced_table("name"), PLAIN, fewer)) == fewer
+    other = StructType((*fewer.fields, StructField("z", LONG)))
+    with pytest.raises(InvalidRequest, match="meant as a rename") as refused:
+        replace_columns(replaced_table("name"), PLAIN, other)
+    assert refused.value.error_class == "DELTA_AMBIGUOUS_DATA_TYPE_CHANGE"
+    rested_on = replaced_table("name", **{"delta.constraints.c": "a > 0"})
+    with pytest.raises(InvalidRequest, match=r"c \(a > 0\)"):
+        replace_columns(rested_on, PLAIN, fewer)
+    with pytest.raises(InvalidRequest, match="partitioned by 'a'"):
+        replace_columns(replaced_table("name").with_(partition_columns=("a",)), PLAIN, fewer)
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        with_("s", INNER, nullable=False),
+        with_("s", StructType((StructField("x", INTEGER, False), StructField("y", STRING)))),
+        StructType((*REPLACED.fields, StructField("z", LONG, False))),
+    ],
+)
+def test_rows_that_are_there_may_hold_nulls(new: StructType) -> None:
+    with pytest.raises(InvalidRequest, match="may hold nulls") as refused:
+        replace_columns(replaced_table(), PLAIN, new)
+    assert refused.value.error_class == "DELTA_UNSUPPORTED_ALTER_TABLE_REPLACE_COL_OP"
+
+
+def test_a_table_that_numbers_its_rows_is_changed_one_column_at_a_time() -> None:
+    about = {
+        "delta.identity.start": 1, "delta.identity.step": 1,
+        "delta.identity.allowExplicitInsert": False,
+    }  # fmt: skip
+    numbered = StructType((StructField("id", LONG, metadata=about), *REPLACED))
+    of = replaced_table().with_(schema_string=format_schema(numbered))
+    with pytest.raises(InvalidRequest, match="numbers its column 'id'") as refused:
+        replace_columns(of, PLAIN, numbered)
+    expected = "DELTA_IDENTITY_COLUMNS_REPLACE_COLUMN_NOT_SUPPORTED"
+    assert refused.value.error_class == expected

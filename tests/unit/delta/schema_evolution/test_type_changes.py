@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.definitions import of_schema
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.schema.types import (
@@ -19,7 +20,6 @@ from tidegate_delta.schema.types import (
     MapType,
     StructField,
     StructType,
-    format_schema,
     parse_schema,
     parse_type,
 )
@@ -51,10 +51,10 @@ def schema(kind: DataType, *history: dict[str, Any], name: str = "a", **about: A
 
 
 def table(of: StructType, own: dict[str, str] = ENABLED) -> Metadata:
-    return Metadata(id="t", schema_string=format_schema(of), configuration=own)
+    return of_schema(of, own)
 
 
-def told(of: StructType) -> Any:
+def type_history(of: StructType) -> Any:
     return of.fields[0].metadata.get(HISTORY)
 
 
@@ -68,45 +68,45 @@ def test_widening_needs_the_feature_and_the_property() -> None:
 def test_a_change_is_recorded_at_the_nearest_field() -> None:
     before = schema(MapType(SHORT, ArrayType(FLOAT)))
     after = schema(MapType(LONG, ArrayType(DOUBLE)))
-    assert told(record(after, before)) == [
+    assert type_history(record(after, before)) == [
         {"fromType": "short", "toType": "long", "fieldPath": "key"},
         {"fromType": "float", "toType": "double", "fieldPath": "value.element"},
     ]
     inner = record(schema(ArrayType(schema(LONG))), schema(ArrayType(schema(SHORT))))
-    assert told(inner) is None
+    assert type_history(inner) is None
     kind = inner.fields[0].kind
     assert isinstance(kind, ArrayType)
     assert isinstance(kind.element, StructType)
-    assert told(kind.element) == [{"fromType": "short", "toType": "long"}]
+    assert type_history(kind.element) == [{"fromType": "short", "toType": "long"}]
 
 
-def test_what_is_on_record_stays_whatever_the_new_schema_says() -> None:
+def test_recorded_fields_stay_under_every_new_schema() -> None:
     old = {"fromType": "short", "toType": "integer", "tableVersion": 3}
     before = schema(INTEGER, old)
     new = {"fromType": "integer", "toType": "long"}
-    assert told(record(schema(LONG), before)) == [old, new]
-    assert told(record(schema(LONG, old), before)) == [old, new]
-    assert told(record(schema(LONG, old, new), before)) == [old, new]
-    assert told(record(schema(INTEGER), before)) == [old]
-    assert told(record(schema(LONG, new, new), before)) == [old, new]
+    assert type_history(record(schema(LONG), before)) == [old, new]
+    assert type_history(record(schema(LONG, old), before)) == [old, new]
+    assert type_history(record(schema(LONG, old, new), before)) == [old, new]
+    assert type_history(record(schema(INTEGER), before)) == [old]
+    assert type_history(record(schema(LONG, new, new), before)) == [old, new]
 
 
 def test_the_preview_of_the_feature_wants_a_version() -> None:
     result = record(schema(LONG), schema(INTEGER), version=7)
-    assert told(result) == [{"tableVersion": 7, "fromType": "integer", "toType": "long"}]
+    assert type_history(result) == [{"tableVersion": 7, "fromType": "integer", "toType": "long"}]
 
 
 def test_what_is_no_widening_is_not_recorded() -> None:
     for before, after in ((VOID, LONG), (LONG, STRING), (STRING, ArrayType(LONG))):
-        assert told(record(schema(after), schema(before))) is None
+        assert type_history(record(schema(after), schema(before))) is None
 
 
 def test_columns_meet_by_their_physical_names() -> None:
     physical = {"delta.columnMapping.physicalName": "p"}
     result = record(schema(LONG, name="b", **physical), schema(INTEGER, name="a", **physical))
-    assert told(result) == [{"fromType": "integer", "toType": "long"}]
+    assert type_history(result) == [{"fromType": "integer", "toType": "long"}]
     other = record(schema(LONG, name="a"), schema(INTEGER, name="a", **physical))
-    assert told(other) is None
+    assert type_history(other) is None
 
 
 @pytest.mark.parametrize(
@@ -140,5 +140,7 @@ def test_a_change_that_iceberg_knows_too_is_allowed(before: str, after: str) -> 
 def test_a_schema_is_set_with_its_history_where_the_table_keeps_one() -> None:
     before = table(schema(INTEGER))
     kept = with_schema(before, schema(LONG), WIDENING)
-    assert told(parse_schema(kept.schema_string)) == [{"fromType": "integer", "toType": "long"}]
+    assert type_history(parse_schema(kept.schema_string)) == [
+        {"fromType": "integer", "toType": "long"}
+    ]
     assert parse_schema(with_schema(before, schema(LONG), protocol()).schema_string) == schema(LONG)

@@ -6,7 +6,9 @@ from tidegate_delta.snapshots.chunked_arrays import SHARED_NULLS, first_seen, mi
 
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 5, SHARED_NULLS, SHARED_NULLS + 1, 3 * SHARED_NULLS])
 @pytest.mark.parametrize("kind", [pa.string(), pa.struct([pa.field("x", pa.int32())])])
-def test_what_is_missing_is_null_and_as_long_as_asked(count: int, kind: pa.DataType) -> None:
+def test_a_missing_column_is_null_and_of_the_requested_length(
+    count: int, kind: pa.DataType
+) -> None:
     column = missing(count, kind)
 
     assert (column.type, len(column), column.null_count) == (kind, count, count)
@@ -27,5 +29,5 @@ def test_a_value_is_seen_first_once_across_chunks() -> None:
 
 
 @pytest.mark.parametrize("pieces", [[], [[]], [["a"], ["b"]]])
-def test_where_nothing_comes_twice_nothing_is_said(pieces: list[list[str]]) -> None:
+def test_without_duplicates_nothing_is_reported(pieces: list[list[str]]) -> None:
     assert first_seen(pa.chunked_array(pieces, pa.string())) is None

@@ -145,7 +145,7 @@ def test_cutting_and_filtering_come_to_the_same(removed: int) -> None:
     assert file_keys.to_pylist() == keys(files).to_pylist()
 
 
-def test_unknown_actions_and_null_actions_say_nothing() -> None:
+def test_unknown_actions_and_null_actions_are_ignored() -> None:
     read = part({"fromTheFuture": {"a": 1}}, {"add": None, "remove": None, "txn": None})
     assert read.files.num_rows == read.tombstones.num_rows == 0
 
@@ -180,5 +180,5 @@ def test_lines_may_be_empty_and_end_as_they_like() -> None:
 
 
 @pytest.mark.parametrize("info", ["by hand", [], {"operationParameters": []}, {"timestamp": "now"}])
-def test_what_a_commit_says_of_itself_keeps_nobody_from_its_files(info: Any) -> None:
+def test_unknown_fields_of_a_commit_do_not_hide_its_files(info: Any) -> None:
     assert paths(part({"commitInfo": info}, *HEAD, add("a")).files) == ["a"]

@@ -1,6 +1,7 @@
 import pyarrow as pa
 import pytest
 
+from tests.definitions import one_file
 from tidegate_delta.log.actions import (
     Action,
     Add,
@@ -25,7 +26,7 @@ EMPTY = Snapshot(
 
 
 def add(path: str, size: int = 1) -> Add:
-    return Add(path=path, partition_values={}, size=size, modification_time=1, data_change=True)
+    return one_file(path, size=size, modification_time=1)
 
 
 def remove(path: str) -> Remove:

@@ -81,7 +81,7 @@ def test_other_bytes_under_an_id_are_another_row_with_an_answer_of_their_own(lin
     assert outcomes[1]["rejection"]["field"] == "proposal_id"
 
 
-def test_a_record_that_cannot_be_read_is_explained_by_what_was_told(line: Line) -> None:
+def test_an_unreadable_record_is_explained_by_its_outcome(line: Line) -> None:
     name = an_id()
     body = f'{{"proposal_id":"{name}","table":"{TABLE}","kind":"explode"}}'
     unreadable(line, line.gate.topics.proposals, body.encode())
@@ -98,7 +98,7 @@ def test_a_record_that_cannot_be_read_is_explained_by_what_was_told(line: Line) 
     assert "ProposalUnreadable" in result.stderr
 
 
-def test_what_was_told_of_a_table_that_nobody_registered_is_explained(line: Line) -> None:
+def test_outcomes_of_an_unregistered_table_are_explained(line: Line) -> None:
     one = UUID(int=7)
     body = f'{{"proposal_id":"{one}","table":"{UUID(int=8)}","kind":"explode"}}'
     unreadable(line, line.gate.topics.proposals, body.encode())
@@ -228,7 +228,7 @@ def test_a_cancel_is_explained_by_what_it_gave_up(line: Line) -> None:
     assert line.json(proposal_commands.app, "list")[-1]["cancels"] == str(loser.proposal_id)
 
 
-def test_who_hears_nothing_of_a_cancel_is_told_of_the_proposal_that_he_named(
+def test_an_unanswered_cancel_names_its_proposal(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = proposal(add("a"))

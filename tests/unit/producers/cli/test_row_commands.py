@@ -30,32 +30,32 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(table_commands.app, [str(argument) for argument in arguments])
 
 
-def told(*arguments: object) -> Any:
+def as_json(*arguments: object) -> Any:
     result = run(*arguments, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
 
 def ids(*arguments: object) -> list[int]:
-    return sorted(row["id"] for row in told("rows", *arguments))
+    return sorted(row["id"] for row in as_json("rows", *arguments))
 
 
 def test_rows_are_those_of_the_table_as_it_is_and_as_it_was(table: WrittenTable) -> None:
     assert ids(table.root) == [3]
     assert ids(table.root, "--at", 2) == [1, 2]
     assert ids(table.root, "--at", "2023-11-14 22:13:23") == [1, 2, 3]
-    assert told("rows", table.root, "--at", 3, "--columns", "name", "--limit", 1) == [
+    assert as_json("rows", table.root, "--at", 3, "--columns", "name", "--limit", 1) == [
         {"name": "n3"}
     ]
     assert "n3" in run("rows", table.root).stdout
 
 
-def test_changes_are_told_between_versions_and_between_times(table: WrittenTable) -> None:
-    kinds = [row["_change_type"] for row in told("changes", table.root, "--from", 2)]
+def test_changes_are_read_between_versions_and_between_times(table: WrittenTable) -> None:
+    kinds = [row["_change_type"] for row in as_json("changes", table.root, "--from", 2)]
     assert sorted(kinds) == ["delete", "delete", "insert", "insert", "insert"]
-    by_version = told("changes", table.root, "--from", 3, "--to", 3)
+    by_version = as_json("changes", table.root, "--from", 3, "--to", 3)
     spans = ("--from", "2023-11-14 22:13:23", "--to", "2023-11-14 22:13:23")
-    assert told("changes", table.root, *spans) == by_version
+    assert as_json("changes", table.root, *spans) == by_version
     assert by_version[0]["_commit_timestamp"].startswith("2023-11-14 22:13:23")
 
 
@@ -73,7 +73,7 @@ def test_changes_are_told_between_versions_and_between_times(table: WrittenTable
         (("changes", "--from", "2101-01-01"), "of 2101-01-01 00:00:00.000 UTC or later"),
     ],
 )
-def test_what_can_not_be_told_is_said(
+def test_what_cannot_be_deleted_or_updated_is_an_error(
     table: WrittenTable, arguments: tuple[str, ...], said: str
 ) -> None:
     verb, *options = arguments
@@ -83,7 +83,7 @@ def test_what_can_not_be_told_is_said(
 
 
 @pytest.mark.parametrize("arguments", [("rows",), ("changes", "--from", "1"), ("history",)])
-def test_every_verb_that_looks_at_a_table_takes_a_file_of_settings(
+def test_every_verb_that_reads_a_table_takes_a_file_of_settings(
     table: WrittenTable, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     verb, *options = arguments

@@ -9,6 +9,7 @@ import pytest
 
 from tests.builders import (
     ROOT,
+    TABLE,
     add,
     an_id,
     create,
@@ -42,7 +43,7 @@ def line(monkeypatch: pytest.MonkeyPatch) -> Line:
     return line_of(monkeypatch)
 
 
-def test_the_list_has_what_was_told_and_can_be_of_one_table(line: Line) -> None:
+def test_the_list_has_the_outcomes_and_can_be_of_one_table(line: Line) -> None:
     loser = conflict(line)
     other: dict[str, Any] = {"table": UUID(int=9), "table_root": "memory://tables/other"}
     line.gate.ask(create(**other, name="other"))
@@ -134,7 +135,7 @@ def test_what_was_refused_for_itself_has_no_winner(line: Line) -> None:
     assert "below the root" in result["remedy"]
 
 
-def test_nothing_told_is_pending_and_asks_to_wait(line: Line) -> None:
+def test_an_unpublished_outcome_is_pending(line: Line) -> None:
     one = proposal(add("a"))
     line.gate.send(one)
     result = line.explained(one, 4)
@@ -176,7 +177,7 @@ def test_without_a_broker_the_log_at_a_root_explains_and_a_name_does_not(
         assert "no broker answers" in result.stderr
 
 
-def test_a_halted_table_asks_for_a_person(line: Line) -> None:
+def test_a_halted_table_needs_an_operator(line: Line) -> None:
     line.gate.ask(proposal(add("a")))
     store = line.gate.stores[ROOT]
     assert isinstance(store, MemoryStore)
@@ -297,7 +298,7 @@ def test_a_registered_table_takes_no_other_name(
     assert (described["table"], described["status"]) == (result["table"], "open")
 
 
-def test_a_table_is_dropped_when_somebody_says_so_twice(line: Line) -> None:
+def test_a_table_is_dropped_when_confirmed(line: Line) -> None:
     refused = line.run(table_commands.app, "drop", "shop")
     assert refused.exit_code == 2, "1 is a fault of ours"
     assert "nothing was dropped" in refused.stderr
@@ -333,7 +334,7 @@ class Odd(Exception):
     """An exception class that no handler names."""
 
 
-def set_aside(line: Line, service: str) -> None:
+def quarantine(line: Line, service: str) -> None:
     """Let a follower put the table `shop` into quarantine."""
     [record] = line.gate.tables().values()
     bus, topics, clock = line.gate.bus, line.gate.topics, line.gate.clock
@@ -344,9 +345,9 @@ def set_aside(line: Line, service: str) -> None:
 
 
 @pytest.mark.usefixtures("contained")
-def test_the_list_shows_who_has_set_a_table_aside_and_why(line: Line) -> None:
+def test_the_list_shows_which_follower_quarantined_a_table_and_why(line: Line) -> None:
     assert line.json(table_commands.app, "list")[0]["followers"] == []
-    set_aside(line, "checkpointer")
+    quarantine(line, "checkpointer")
     [result] = line.json(table_commands.app, "list")[0]["followers"]
     assert (result["service"], result["error_class"], result["attempts"]) == (
         "checkpointer",
@@ -359,10 +360,10 @@ def test_the_list_shows_who_has_set_a_table_aside_and_why(line: Line) -> None:
 
 
 @pytest.mark.usefixtures("contained")
-def test_a_table_that_was_set_aside_is_tried_again_when_somebody_says_so(line: Line) -> None:
+def test_a_quarantined_table_is_retried_on_request(line: Line) -> None:
     assert "nobody has set it aside" in line.run(table_commands.app, "retry", "shop").stdout
     for service in ("checkpointer", "cdc-publisher"):
-        set_aside(line, service)
+        quarantine(line, service)
     tried = line.json(table_commands.app, "retry", "shop", "--service", "cdc-publisher")["tried"]
     assert tried == ["cdc-publisher"]
     result = line.json(table_commands.app, "list")[0]["followers"]
@@ -372,7 +373,7 @@ def test_a_table_that_was_set_aside_is_tried_again_when_somebody_says_so(line: L
 
 
 @pytest.mark.usefixtures("contained")
-def test_a_table_that_the_committer_halted_is_read_again_when_somebody_says_so(line: Line) -> None:
+def test_a_table_that_the_committer_halted_is_read_again_on_request(line: Line) -> None:
     store = line.gate.stores[ROOT]
     line.gate.table_committer().forget()
     with mock.patch.object(store, "list_from", side_effect=Odd("of an odd kind")):
@@ -420,14 +421,16 @@ def test_a_version_that_nobody_foresaw_ends_a_command_in_one_message(
 
 
 @pytest.mark.parametrize("reason", ["", "x" * 1001])
-def test_a_halt_says_why(line: Line, reason: str) -> None:
+def test_a_halt_has_a_reason(line: Line, reason: str) -> None:
     result = line.run(table_commands.app, "halt", "shop", "--reason", reason)
     assert result.exit_code == 2
     assert "BadReason" in result.stderr
     assert line.json(table_commands.app, "list")[0]["status"] == "open"
 
 
-def test_a_table_that_cannot_be_served_is_not_reopened_and_says_why(line: Line) -> None:
+def test_a_table_that_cannot_be_served_is_not_reopened_and_the_answer_explains_why(
+    line: Line,
+) -> None:
     line.gate.ask(proposal(add("a")))
     line.json(table_commands.app, "halt", "shop", "--reason", "a restore")
     store = line.gate.stores[ROOT]
@@ -546,7 +549,7 @@ def test_a_table_is_created_from_the_command_line_and_found_by_its_name(line: Li
     assert "table_exists" in again.stderr
 
 
-def test_a_schema_that_is_none_is_said_before_anything_is_proposed(line: Line) -> None:
+def test_an_invalid_schema_is_reported_before_anything_is_proposed(line: Line) -> None:
     for schema in ("id", "id bigint,", "a.b bigint", "id {"):
         result = line.run(table_commands.app, "create", "memory://tables/x", "--schema", schema)
         assert result.exit_code == 2
@@ -574,10 +577,29 @@ def test_a_name_that_nobody_registered_is_no_root(line: Line) -> None:
         assert "tidegate table list" in result.stderr
 
 
-def test_a_change_that_is_none_is_said_before_anything_is_proposed(line: Line) -> None:
+def test_an_invalid_change_is_reported_before_anything_is_proposed(line: Line) -> None:
     before = len(line.gate.outcomes())
     for wrong in (("--add-column", "price"), ("--property", "owner"), ()):
         result = line.run(table_commands.app, "alter", "shop", *wrong)
         assert result.exit_code == 2
         assert "BadChange" in result.stderr
     assert len(line.gate.outcomes()) == before
+
+
+def test_a_table_that_was_made_anew_is_served_by_one_command(line: Line) -> None:
+    refused = line.run(table_commands.app, "reopen", "shop", "--made-anew")
+    assert refused.exit_code == 2
+    assert "it was not made anew" in " ".join(refused.stderr.split())
+    store = line.gate.stores[ROOT]
+    assert isinstance(store, MemoryStore)
+    store.files.clear()
+    again = {"metaData": {**metadata()["metaData"], "id": "another"}}
+    store.put(in_log(commit_name(0)), to_bytes([info(), protocol(), again]))
+    store.put(in_log(commit_name(1)), to_bytes([info(), add("there")]))
+    result = line.json(table_commands.app, "reopen", "shop", "--made-anew")
+    assert (result["status"], result["version"]) == ("committed", 1)
+    record = line.gate.tables()[TABLE]
+    assert (record.status, record.table_id, record.name) == ("open", "another", "shop")
+    [outcome] = line.gate.ask(proposal(add("late"), read_version=0))
+    assert outcome.rejection is not None
+    assert outcome.rejection.rule == "other_table"

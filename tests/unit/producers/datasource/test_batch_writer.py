@@ -18,7 +18,7 @@ def planned(mode: WriteMode, *partition_columns: str) -> WritePlan:
     )
 
 
-def test_the_option_or_else_the_session_says_whether_partitions_are_replaced() -> None:
+def test_the_option_or_else_the_session_decides_whether_partitions_are_replaced() -> None:
     options = for_writing({"path": "memory://t"})
     static = for_writing({"path": "memory://t", "partitionOverwriteMode": "static"})
     dynamic = for_writing({"path": "memory://t", "partitionOverwriteMode": "dynamic"})

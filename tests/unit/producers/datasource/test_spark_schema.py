@@ -21,7 +21,7 @@ from tidegate_delta.schema.types import (
 from tidegate_producers.datasource.spark_schema import arrow_of, from_spark, shaped, to_spark
 
 
-def test_what_a_field_says_of_the_tables_own_files_stays_with_the_table() -> None:
+def test_a_fields_metadata_about_the_tables_own_files_stays_with_the_table() -> None:
     about = {
         "comment": "kept",
         "delta.columnMapping.id": 1,

@@ -213,10 +213,7 @@ def mapped(physical: str) -> Row:
     """Return metadata with a column `x`, in a struct too, under a physical name."""
     row = metadata(**{"delta.columnMapping.mode": "name"})
     column: dict[str, Any] = {"name": "x", "type": "long", "nullable": True}
-    column["metadata"] = {
-        "delta.columnMapping.id": 1,
-        "delta.columnMapping.physicalName": physical,
-    }
+    column["metadata"] = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": physical}
     about = {"delta.columnMapping.id": 2, "delta.columnMapping.physicalName": "s"}
     inside = {"type": "struct", "fields": [column]}
     outer = {"name": "s", "type": inside, "nullable": True, "metadata": about}
@@ -247,7 +244,7 @@ def test_a_version_that_is_gone_from_the_log_is_no_silent_loss() -> None:
         all_of(one)
 
 
-def test_a_lost_version_is_passed_over_if_the_option_says_so() -> None:
+def test_a_lost_version_is_skipped_if_the_option_allows_it() -> None:
     store = table_in_memory(*CHANGING)
     store.delete("_delta_log/00000000000000000001.json")
     store.delete("_delta_log/00000000000000000000.json")
@@ -284,7 +281,7 @@ def of_changes(store: LogStore, **options: str) -> ChangeFeedSource:
     return ChangeFeedSource(store, for_stream_reading(asked))
 
 
-def told(one: ChangeFeedSource, files_max: int = 1) -> list[list[tuple[str, str, int]]]:
+def batches(one: ChangeFeedSource, files_max: int = 1) -> list[list[tuple[str, str, int]]]:
     """Return the changes of each batch: kind, path and version."""
     at, result = one.first(), list[list[tuple[str, str, int]]]()
     while (end := one.up_to(at, one.head(), files_max, None)) != at:
@@ -299,14 +296,14 @@ def test_a_stream_of_changes_reads_each_version_whole() -> None:
     store = table_in_memory(*FED)
     one, two = ("insert", "c", 1), ("insert", "d", 1)
     rest = [[("cdc", "_c/x", 2)], [("delete", "c", 4), ("insert", "f", 4)]]
-    assert told(of_changes(store, startingVersion="1")) == [[one, two], *rest]
+    assert batches(of_changes(store, startingVersion="1")) == [[one, two], *rest]
     whole = [[one, two, *rest[0], *rest[1]]]
-    assert told(of_changes(store, startingVersion="1"), 100) == whole
-    assert told(of_changes(store, startingVersion="latest")) == []
+    assert batches(of_changes(store, startingVersion="1"), 100) == whole
+    assert batches(of_changes(store, startingVersion="latest")) == []
 
 
 def test_a_stream_of_changes_begins_with_the_table_as_inserts() -> None:
-    result = told(of_changes(table_in_memory(*FED)), 2)
+    result = batches(of_changes(table_in_memory(*FED)), 2)
     assert result == [[("insert", "d", 4), ("insert", "e", 4)], [("insert", "f", 4)]]
 
 
@@ -318,7 +315,7 @@ def test_a_stream_of_changes_that_are_not_recorded_is_refused_with_the_property(
             of_changes(table_in_memory(*FED), **{name: "true"})
 
 
-def test_the_columns_of_changes_are_asked_for_a_batch_or_a_stream() -> None:
+def test_the_columns_of_changes_are_selected_in_a_batch_or_a_stream() -> None:
     feed = {"path": "memory://t", "readChangeFeed": "true"}
     for of_stream in ({}, {"startingVersion": "latest"}, {"maxFilesPerTrigger": "1"}):
         assert for_changes_of_any_kind({**feed, **of_stream}) is not None
@@ -339,7 +336,7 @@ def test_the_columns_of_changes_are_asked_for_a_batch_or_a_stream() -> None:
         ({"maxFilesPerTriger": "1"}, "did you mean 'maxFilesPerTrigger'"),
     ],
 )
-def test_a_wrong_option_is_named(options: dict[str, str], wrong: str) -> None:
+def test_an_invalid_option_is_named(options: dict[str, str], wrong: str) -> None:
     with pytest.raises(InvalidRequest, match=wrong):
         for_stream_reading({"path": "memory://t", **options})
 

@@ -21,7 +21,7 @@ def test_what_holds_for_one_write_is_no_option_of_a_stream(given: dict[str, str]
         StreamWriter(options, SCHEMA, "append")
 
 
-def test_a_stream_that_makes_a_table_says_how_it_is_partitioned(tmp_path: Path) -> None:
+def test_a_stream_that_creates_a_table_sets_its_partitioning(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="partitionBy: name the columns"):
         StreamWriter(for_writing({"path": str(tmp_path / "t")}), SCHEMA, "append")
     StreamWriter(

@@ -73,7 +73,7 @@ def test_an_unpartitioned_task_writes_one_file_with_all_its_batches() -> None:
     assert stats["nullCount"]["y"] == 3
 
 
-def test_names_tell_the_task_and_the_codec_and_are_never_given_twice() -> None:
+def test_names_contain_the_task_and_the_codec_and_are_never_given_twice() -> None:
     layout = FileLayout(SCHEMA, compression="snappy")
     names = [write(layout, rows(x=[1]))[1][0].path for _ in range(2)]
     assert names[0] != names[1]
@@ -209,7 +209,7 @@ def test_columns_that_statistics_name_are_found_by_their_names_in_the_table() ->
     assert json.loads(add.stats or "")["nullCount"] == {"col-2": {"col-3": 1}}
 
 
-def test_both_parts_of_a_variant_are_required_as_spark_asks() -> None:
+def test_both_parts_of_a_variant_are_required_as_in_spark() -> None:
     schema = StructType((StructField("v", VARIANT),))
     parts = pa.array([{"value": b"\x0c\x01", "metadata": b"\x01\x00\x00"}, None])
     store, [add] = write(FileLayout(schema), pa.table({"v": parts}))

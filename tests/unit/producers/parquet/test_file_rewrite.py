@@ -115,7 +115,7 @@ def of(properties: dict[str, str], **told: object) -> Metadata:
     return METADATA.model_copy(update={"configuration": properties, **told})
 
 
-def test_the_deleted_rows_of_a_copied_file_are_told_to_the_change_feed() -> None:
+def test_the_deleted_rows_of_a_copied_file_are_in_the_change_feed() -> None:
     store = MemoryStore()
     (add,) = written(store, pa.table({"p": ["a"] * 3, "x": [1, 5, 7]}))
     (file,) = rows_of(adds_to_columns([add]))

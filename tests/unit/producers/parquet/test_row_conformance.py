@@ -159,7 +159,7 @@ def test_strings_are_held_to_the_length_of_their_column(name: str) -> None:
         assert refused.value.error_class == "DELTA_EXCEED_CHAR_VARCHAR_LIMIT"
 
 
-def test_a_length_that_is_no_longer_of_the_columns_type_asks_nothing() -> None:
+def test_a_length_that_no_longer_belongs_to_the_columns_type_is_ignored() -> None:
     for kind, values, text in (
         (LONG, [1], "varchar(1)"),
         (LONG, [1], "array<varchar(1)>"),

@@ -79,12 +79,7 @@ def test_words_of_sql_are_columns_where_columns_have_their_names(text: str, seen
 
 
 @pytest.mark.parametrize(
-    ("text", "seen"),
-    [
-        ("a.b", "__tidegate_source_0.b"),
-        ("s.a.b", "s.a.b"),
-        ("a.c", "a.c"),
-    ],
+    ("text", "seen"), [("a.b", "__tidegate_source_0.b"), ("s.a.b", "s.a.b"), ("a.c", "a.c")]
 )
 def test_a_field_of_the_source_is_not_that_of_the_table(text: str, seen: str) -> None:
     """`a.c` may be the column `c` of a source with the alias `a`."""

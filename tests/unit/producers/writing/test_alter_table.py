@@ -209,12 +209,12 @@ def test_a_field_of_a_struct_is_named_by_its_path() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "price", "a,b int", "p decimal(99,2)", "p {"])
-def test_what_is_no_column_is_said(text: str) -> None:
+def test_a_missing_column_is_reported(text: str) -> None:
     with pytest.raises(InvalidRequest, match="nothing was proposed"):
         column_from(text)
 
 
-def test_a_type_that_nobody_knows_is_said_by_name() -> None:
+def test_an_unknown_type_is_reported_by_name() -> None:
     with pytest.raises(UnsupportedFeature, match="nonsense"):
         column_from("p nonsense")
 
@@ -227,7 +227,7 @@ def test_pairs_have_two_sides() -> None:
             pair_from(wrong)
 
 
-def test_a_change_of_no_known_kind_is_said() -> None:
+def test_a_change_of_an_unknown_kind_is_an_error() -> None:
     with pytest.raises(InvalidRequest, match="nothing was proposed"):
         change(op="paint", path=("x",))
 

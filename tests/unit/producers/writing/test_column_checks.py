@@ -1,8 +1,13 @@
 """Written data must fit the table; otherwise the error names the column."""
 
+import json
+
 import pytest
 
-from tidegate_delta.errors import InvalidRequest
+from tests.builders import TABLE, TABLE_ID, add, an_id, proposal
+from tidegate_delta.constraints.column_defaults import column_defaults
+from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
+from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.schema.types import (
     BYTE,
     DATE,
@@ -21,17 +26,26 @@ from tidegate_delta.schema.types import (
     StructField,
     StructType,
 )
+from tidegate_messages.proposal import IdentityDemand, IdentityUsage
+from tidegate_producers.writing import column_checks
 from tidegate_producers.writing.column_checks import (
+    LEASE,
+    NOTHING,
+    Attestation,
     as_nullable,
     check_frame,
     check_new,
     check_partitioning,
     fits,
+    in_table_already,
+    lease,
     resolve_partition_columns,
+    with_attestation,
 )
+from tidegate_runtime.client.proposal_builders import Stamp, Target
 
 ROOT = "file:///data/t"
-TABLE = StructType(
+COLUMNS = StructType(
     (
         StructField("id", LONG, nullable=False),
         StructField("Name", STRING),
@@ -46,13 +60,13 @@ def columns(**kinds: DataType) -> StructType:
 
 def refused(frame: StructType, *, like: str) -> InvalidRequest:
     with pytest.raises(InvalidRequest, match=like) as raised:
-        check_frame(frame, TABLE, ROOT)
+        check_frame(frame, COLUMNS, ROOT)
     assert "nothing was proposed" in str(raised.value)
     return raised.value
 
 
 def test_names_match_without_regard_to_case_and_nullable_columns_may_be_missing() -> None:
-    check_frame(columns(ID=INTEGER, name=STRING), TABLE, ROOT)
+    check_frame(columns(ID=INTEGER, name=STRING), COLUMNS, ROOT)
 
 
 def test_an_unknown_column_is_named_with_those_that_are_there() -> None:
@@ -161,7 +175,7 @@ def test_partition_columns_are_spelled_as_the_schema_spells_them() -> None:
     assert resolve_partition_columns(schema, ["month", "MONTH"], ROOT) == ("Month",)
 
 
-def test_partition_columns_asked_for_must_be_the_tables() -> None:
+def test_partition_columns_given_must_be_the_tables() -> None:
     schema = columns(month=INTEGER, day=INTEGER, x=LONG)
     check_partitioning(None, schema, ["month"], ROOT)
     check_partitioning(["MONTH"], schema, ["month"], ROOT)
@@ -186,3 +200,78 @@ def test_a_first_write_creates_nullable_columns_at_every_depth() -> None:
     assert loose.fields[0].kind == ArrayType(LONG, True)
     assert loose.fields[1].kind == MapType(STRING, LONG, True)
     assert loose.fields[2].kind == columns(y=LONG)
+
+
+HASH, OTHER = "a" * 64, "b" * 64
+
+
+def test_a_field_is_added_to_what_a_proposal_states() -> None:
+    usage = IdentityUsage(column="x", low=1, high=9)
+    said = Attestation((HASH,), "explicit", (usage,))
+    one = proposal(add("a"), constraints_enforced=[OTHER], cdc_mode="implicit")
+    result = with_attestation(one, said)
+    assert result.constraints_enforced == (OTHER, HASH)
+    assert (result.cdc_mode, result.identity_usage) == ("explicit", (usage,))
+    assert with_attestation(one, NOTHING) == one
+
+
+def test_a_lease_reads_nothing_and_writes_no_file() -> None:
+    wanted = IdentityDemand(column="x", count=5)
+    asked = lease(Target(TABLE, "file:///t", 3, TABLE_ID), Stamp(an_id(), 7), wanted)
+    assert asked.operation.name == LEASE
+    assert (asked.identity_leases, asked.actions) == ((wanted,), ())
+    assert asked.reads is not None
+    assert asked.reads.is_empty
+
+
+def about(own: dict[str, object] | None = None, **properties: str) -> Metadata:
+    field = {"name": "a", "type": "long", "nullable": True, "metadata": own or {}}
+    return Metadata(
+        id="m",
+        schema_string=json.dumps({"type": "struct", "fields": [field]}),
+        configuration={f"delta.{key}": value for key, value in properties.items()},
+    )
+
+
+def listing(*features: str) -> Protocol:
+    return Protocol(min_reader_version=1, min_writer_version=7, writer_features=features)
+
+
+CHECKED = about(None, **{"constraints.c": "a > 0"})
+DEFAULTED = about({"CURRENT_DEFAULT": "1"})
+FED = about(enableChangeDataFeed="true")
+TRACKED = about(enableRowTracking="true")
+
+
+def test_new_rows_are_held_to_what_we_do_not_evaluate_by_somebody_else() -> None:
+    protocol = listing("checkConstraints", "allowColumnDefaults")
+    with pytest.raises(UnsupportedFeature, match=r"CHECK c \(a > 0\)"):
+        column_checks.check_new_rows(protocol, CHECKED, "here", ["0" * 64])
+    held = in_table_already(CHECKED, protocol)
+    column_checks.check_new_rows(protocol, CHECKED, "here", held)
+    column_checks.check_new_rows(listing(), CHECKED, "here")
+    with pytest.raises(UnsupportedFeature, match="allowColumnDefaults"):
+        column_checks.check_new_rows(protocol, DEFAULTED, "here", held)
+    column = column_defaults(DEFAULTED, protocol)[0].column
+    with pytest.raises(UnsupportedFeature, match=rf"{column!r}.*Table\.append"):
+        column_checks.check_new_rows(protocol, DEFAULTED, "here", held, ["other"])
+    column_checks.check_new_rows(protocol, DEFAULTED, "here", held, [column.upper()])
+
+
+def test_rows_are_not_copied_where_a_copy_would_be_another_row() -> None:
+    with pytest.raises(UnsupportedFeature, match="change feed"):
+        column_checks.check_copies(FED, "here")
+    column_checks.check_copies(about(), "here")
+    column_checks.check_copies(TRACKED, "here")
+
+
+def test_identity_values_are_given_out_by_table_append_alone() -> None:
+    def numbered(explicit: bool) -> Metadata:
+        step = {"delta.identity.start": 1, "delta.identity.step": 1}
+        return about({**step, "delta.identity.allowExplicitInsert": explicit})
+
+    protocol = listing("identityColumns")
+    for metadata, given in ((numbered(False), ["A"]), (numbered(True), [])):
+        with pytest.raises(UnsupportedFeature, match=r"'a'.*Table\.append"):
+            column_checks.check_new_rows(protocol, metadata, "here", (), given)
+    column_checks.check_new_rows(protocol, numbered(True), "here", (), ["A"])

@@ -45,7 +45,7 @@ class Verb:
         return self.runs
 
 
-def test_a_verb_that_was_overtaken_runs_again_and_says_why(
+def test_a_verb_that_was_overtaken_runs_again_and_logs_why(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     verb = Verb(refused(4), refused(5, "concurrent_row_delete"))

@@ -297,7 +297,7 @@ def test_an_overwrite_may_replace_the_columns_too(line: Line) -> None:
     [{"replacewhere": "k = 1"}, {"overwriteschema": "true"}, {"partitionoverwritemode": "dynamic"}],
     ids=str,
 )
-def test_what_an_overwrite_is_told_is_refused_by_an_append(
+def test_options_of_an_overwrite_are_refused_by_an_append(
     line: Line, given: dict[str, str]
 ) -> None:
     with pytest.raises(InvalidRequest, match="for an overwrite"):
@@ -342,7 +342,7 @@ def test_an_overwrite_leaves_only_its_own_rows(line: Line) -> None:
     assert line.rows() == []
 
 
-def test_rows_made_from_the_table_say_which_version_of_it_they_are_made_from(line: Line) -> None:
+def test_rows_computed_from_the_table_record_its_version(line: Line) -> None:
     line.write(rows(1))
     line.write(rows(2))
     line.write(rows(3), readversion="0")
@@ -416,7 +416,7 @@ def test_a_create_that_finds_the_batch_already_there_has_succeeded(line: Line) -
         commit(line.client, late, [], WriteRequest.of_batch(options, StreamBatch("query", 1)))
 
 
-def test_a_table_whose_folder_is_gone_is_told_from_one_that_is_there(line: Line) -> None:
+def test_a_table_whose_folder_is_gone_is_distinguished_from_one_that_is_there(line: Line) -> None:
     there = Rejection(rule="table_exists", reason="registered", error_class="DELTA_X")
     line.gate.answers = lambda sent, digest: [rejected(sent, digest, there)]
     for batch in (None, StreamBatch("query", 0)):
@@ -440,7 +440,7 @@ def test_what_does_not_fit_is_refused_before_a_file_is_written(line: Line) -> No
     assert len(line.gate.sent) == 1
 
 
-def test_a_table_outside_the_gate_says_how_to_bring_it_in(line: Line) -> None:
+def test_an_unregistered_table_is_an_error_that_explains_registration(line: Line) -> None:
     line.write(rows(1))
     table_state = next(at for at in line.gate.logs if at.topic.endswith("table-state"))
     line.gate.logs[table_state].clear()
@@ -545,7 +545,7 @@ def test_a_delete_of_whole_partitions_opens_no_file(line: Line) -> None:
     assert [row["k"] for row in line.rows()] == [5]
 
 
-def test_a_delete_in_this_process_says_how_many_rows_it_deleted(line: Line) -> None:
+def test_a_delete_in_this_process_counts_the_rows_it_deleted(line: Line) -> None:
     line.write(rows(1, 2), partitioncolumns="p")
     line.write(rows(5, 6, 7, p="y"))
     place = line.options().place
@@ -587,7 +587,7 @@ def test_a_write_of_very_many_files_goes_by_claim_check(
     assert len(line.rows()) == 30
 
 
-def test_history_tells_versions_newest_first(line: Line) -> None:
+def test_history_lists_versions_newest_first(line: Line) -> None:
     line.write(rows(1))
     line.write(rows(2))
     line.delete("k = 1")
@@ -641,7 +641,7 @@ def test_rows_are_not_written_where_nobody_held_them_to_the_constraints(line: Li
     assert line.last().constraints_enforced == (held,)
 
 
-def test_an_overwrite_is_told_to_readers_of_the_change_feed_by_its_files(line: Line) -> None:
+def test_an_overwrite_reaches_readers_of_the_change_feed_by_its_files(line: Line) -> None:
     [held] = constrained(line)
     line.write(rows(1), constraintsenforced=held)
     line.write(rows(2), "overwrite", constraintsenforced=held)
@@ -768,6 +768,6 @@ def test_properties_are_options_of_a_write_that_makes_the_table(line: Line) -> N
     assert [row["k"] for row in line.rows()] == [1, 2]
 
 
-def test_a_misspelt_property_of_a_new_table_is_refused_with_the_nearest(line: Line) -> None:
+def test_an_unknown_property_of_a_new_table_is_refused_with_the_nearest(line: Line) -> None:
     with pytest.raises(InvalidRequest, match=r"delta\.appendOnly"):
         with_properties(line, 1, {"delta.appendonyl": "true"})

@@ -1,16 +1,18 @@
 """The frame of all commands: settings, JSON or text, errors as exit statuses."""
 
+import io
 import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import typer
+from rich.table import Table
 from typer.testing import CliRunner
 from typer.testing import Result as Ended
 
 from tidegate_delta.errors import InvalidRequest
-from tidegate_runtime.cli.command import Config, Json, Result, Set, command
+from tidegate_runtime.cli.command import Config, Json, Result, Set, command, console
 from tidegate_runtime.service.settings import ServiceSettings
 
 
@@ -103,3 +105,29 @@ def test_help_names_an_options_default_and_the_frames_options(as_json: bool) -> 
     shown = invoke(prefix, "--help", *(["--json"] if as_json else [])).stdout
     assert all(name in shown for name in ("--times", "--config", "--set", "--json"))
     assert "Show the prefix of topics." in shown
+
+
+def printed(monkeypatch: pytest.MonkeyPatch, cell: str) -> str:
+    """Return a table with one long cell as a pipe receives it."""
+    pipe = io.StringIO()
+    monkeypatch.setattr("sys.stdout", pipe)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("path", overflow="fold")
+    table.add_row(cell)
+    console().print(table)
+    return pipe.getvalue()
+
+
+def test_a_row_is_a_line_off_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert f"\n{'x' * 500}" in printed(monkeypatch, "x" * 500)
+
+
+def test_the_environment_sets_the_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    assert "x" * 41 not in printed(monkeypatch, "x" * 500)
+
+
+def test_brackets_and_colons_are_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert "[red]p=1[/red] :fire:" in printed(monkeypatch, "[red]p=1[/red] :fire:")

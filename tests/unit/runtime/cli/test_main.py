@@ -148,7 +148,7 @@ def test_a_service_runs_with_the_settings_of_the_command_line(tmp_path: Path) ->
     assert HEARD == ["file", "line"]
 
 
-def test_wrong_settings_end_a_service_before_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_settings_end_a_service_before_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("echo", "--set", "committer.words=x") == 2
     assert "did you mean 'word'" in capsys.readouterr().err
     assert HEARD == []
@@ -177,9 +177,7 @@ def test_a_services_settings_are_shown_without_starting_it(
     assert HEARD == []
 
 
-def test_settings_are_validated_with_everything_that_is_wrong(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_settings_are_validated_with_every_problem(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("config", "echo") == 0
     capsys.readouterr()
     assert call("config", "--set", "kafka.partition=1", "--set", "log.level=X") == 2
@@ -193,7 +191,7 @@ def test_settings_are_validated_with_everything_that_is_wrong(
     assert [item.partition(" ")[0] for item in result["wrong"]] == ["log.level"]
 
 
-def test_what_cannot_be_started_is_said_before_anything_is(
+def test_what_cannot_be_started_is_reported_before_anything_is(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cli_local, "kind_of", lambda _: EchoSettings)
@@ -250,7 +248,7 @@ def test_a_local_store_passes_the_probe(tmp_path: Path, capsys: pytest.CaptureFi
     assert json.loads(capsys.readouterr().out)["passed"] is True
 
 
-def test_a_store_that_fails_the_probe_is_told_with_what_it_did(
+def test_a_store_that_fails_the_probe_is_reported_with_what_it_did(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = Overwriting("s3://bucket/t")
@@ -263,7 +261,7 @@ def test_a_store_that_fails_the_probe_is_told_with_what_it_did(
     assert store.files == {}
 
 
-def test_nothing_to_end_is_said_and_is_no_error(
+def test_having_nothing_to_end_is_reported_and_no_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call("down", "--folder", str(tmp_path)) == 0

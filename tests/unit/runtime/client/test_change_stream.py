@@ -35,7 +35,7 @@ def bus(partitions: int = 1) -> MemoryBus:
     return MemoryBus({TOPIC: partitions})
 
 
-def tell(
+def publish(
     of: MemoryBus,
     version: int,
     index: int,
@@ -99,56 +99,56 @@ def read(
 
 def test_changes_come_once_over_several_runs_and_tombstones_do_not_count() -> None:
     of = bus()
-    tell(of, 0, 0, "r", 1)
-    tell(of, 1, 0, "d", 1)
-    tell(of, 1, 1, "c", 2, with_schema=True)
+    publish(of, 0, 0, "r", 1)
+    publish(of, 1, 0, "d", 1)
+    publish(of, 1, 1, "c", 2, with_schema=True)
     first, position = read(of, None, 2)
     assert first == ["r0:0", "d1:0"]
     assert read(of, position) == (["c1:1"], read(of, None)[1])
     _, position = read(of)
-    tell(of, 2, 0, "u", 2)
+    publish(of, 2, 0, "u", 2)
     result, position = read(of, position)
     assert result == ["u2:0"]
     assert read(of, position)[0] == []
 
 
-def test_what_the_publisher_told_twice_comes_once() -> None:
+def test_what_the_publisher_sent_twice_comes_once() -> None:
     of = bus()
     for _ in range(2):
-        tell(of, 0, 0, "r", 1)
-        tell(of, 1, 0, "c", 2)
-        tell(of, 1, 1, "c", 3)
+        publish(of, 0, 0, "r", 1)
+        publish(of, 1, 0, "c", 2)
+        publish(of, 1, 1, "c", 3)
     assert read(of)[0] == ["r0:0", "c1:0", "c1:1"]
 
 
 def test_a_recreated_topic_is_read_again_without_what_came_before() -> None:
     of = bus()
-    tell(of, 0, 0, "r", 1)
-    tell(of, 1, 0, "c", 2)
+    publish(of, 0, 0, "r", 1)
+    publish(of, 1, 0, "c", 2)
     _, position = read(of)
     of.create_topic(TOPIC, 1)
-    tell(of, 1, 0, "c", 2)
+    publish(of, 1, 0, "c", 2)
     assert read(of, position)[0] == []
-    tell(of, 2, 0, "c", 3)
+    publish(of, 2, 0, "c", 3)
     assert read(of, position)[0] == ["c2:0"]
 
 
 def test_each_partition_has_its_own_place() -> None:
     of = bus(2)
-    tell(of, 1, 1, "c", 1, 0)
-    tell(of, 1, 0, "c", 2, 1)
+    publish(of, 1, 1, "c", 1, 0)
+    publish(of, 1, 0, "c", 2, 1)
     result, position = read(of)
     assert sorted(result) == ["c1:0", "c1:1"]
-    tell(of, 2, 0, "c", 3, 1)
+    publish(of, 2, 0, "c", 3, 1)
     assert read(of, position)[0] == ["c2:0"]
 
 
 def test_a_changed_schema_comes_once_after_what_is_before_it_in_every_partition() -> None:
     of = bus(2)
-    tell(of, 0, 0, "r", 1, 0)
+    publish(of, 0, 0, "r", 1, 0)
     mark(of, 1, 0, 1)
-    tell(of, 2, 0, "u", 1, 0)
-    tell(of, 2, 1, "u", 2, 1)
+    publish(of, 2, 0, "u", 1, 0)
+    publish(of, 2, 1, "u", 2, 1)
     result, position = read(of)
     assert result[:2] == ["r0:0", "m1"]
     assert sorted(result[2:]) == ["u2:0", "u2:1"]
@@ -162,8 +162,8 @@ def test_a_changed_schema_comes_once_after_what_is_before_it_in_every_partition(
 def test_a_partition_that_lost_its_marker_holds_nothing_up() -> None:
     of = bus(3)
     mark(of, 1, 0)
-    tell(of, 2, 0, "u", 1, 0)
-    tell(of, 2, 1, "c", 2, 1)
+    publish(of, 2, 0, "u", 1, 0)
+    publish(of, 2, 1, "c", 2, 1)
     result, _ = read(of)
     assert result[0] == "m1"
     assert sorted(result[1:]) == ["c2:1", "u2:0"]
@@ -171,7 +171,7 @@ def test_a_partition_that_lost_its_marker_holds_nothing_up() -> None:
 
 def test_a_copy_follows_a_changed_schema() -> None:
     of, copy = bus(), TableCopy()
-    tell(of, 0, 0, "r", 1)
+    publish(of, 0, 0, "r", 1)
     mark(of, 1, 0)
     with ChangeStream(of, TOPIC) as stream:
         for change in stream.changes(QUIET_S):
@@ -183,7 +183,7 @@ def test_changes_that_are_gone_and_a_position_of_another_topic_are_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     of = bus()
-    tell(of, 0, 0, "r", 1)
+    publish(of, 0, 0, "r", 1)
     with pytest.raises(InvalidRequest, match=r"not of 'tidegate\.cdc\.t'"):
         read(of, {"topic": "other", "id": "", "partitions": {}})
     _, position = read(of)
@@ -202,10 +202,10 @@ def test_a_table_that_is_not_registered_is_named() -> None:
 
 def test_a_copy_has_the_newest_row_of_each_key() -> None:
     of, copy = bus(), TableCopy()
-    tell(of, 0, 0, "r", 1)
-    tell(of, 0, 1, "r", 2)
-    tell(of, 1, 0, "d", 1)
-    tell(of, 1, 1, "u", 2)
+    publish(of, 0, 0, "r", 1)
+    publish(of, 0, 1, "r", 2)
+    publish(of, 1, 0, "d", 1)
+    publish(of, 1, 1, "u", 2)
     with ChangeStream(of, TOPIC) as stream:
         for change in stream.changes(QUIET_S):
             copy.apply(change)
@@ -260,12 +260,12 @@ def test_a_copy_has_the_types_of_a_schema() -> None:
 
 def test_whole_versions_come_once_they_have_ended_in_every_partition() -> None:
     of = bus(2)
-    tell(of, 3, 0, "c", 1, 0)
+    publish(of, 3, 0, "c", 1, 0)
     end(of, 3, 0)
-    tell(of, 4, 0, "u", 1, 0)
+    publish(of, 4, 0, "u", 1, 0)
     with ChangeStream(of, TOPIC) as stream:
         assert list(stream.versions(QUIET_S)) == []
-        tell(of, 3, 1, "c", 2, 1)
+        publish(of, 3, 1, "c", 2, 1)
         end(of, 3, 1)
         [version] = stream.versions(QUIET_S)
     assert version.version == 3
@@ -278,9 +278,9 @@ def test_whole_versions_come_once_they_have_ended_in_every_partition() -> None:
 
 def test_a_reader_waits_for_the_end_of_a_version() -> None:
     of = bus(2)
-    tell(of, 3, 0, "c", 1, 0)
+    publish(of, 3, 0, "c", 1, 0)
     end(of, 3, 0, 1)
-    tell(of, 4, 0, "c", 2, 1)
+    publish(of, 4, 0, "c", 2, 1)
     with ChangeStream(of, TOPIC) as stream:
         read_until = [change.version for change in stream.changes(until=3)]
         assert 3 in read_until

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from tests.definitions import one_file
 from tests.fakes.memory_clients import MemoryProducer, MemoryReader
 from tests.support.refusals import refused
 from tests.unit.producers.answering_bus import (
@@ -19,7 +20,6 @@ from tests.unit.producers.answering_bus import (
     rejected,
 )
 from tidegate_delta.errors import InvalidRequest, Misconfigured, OutcomeUnknown, Unavailable
-from tidegate_delta.log.actions import Add
 from tidegate_messages.codec import PRODUCER_BYTES_MAX, decode
 from tidegate_messages.outcome import ClientAdvice, Outcome, Rejection
 from tidegate_messages.proposal import Proposal
@@ -44,7 +44,7 @@ APPENDED = Rejection(
 
 
 def proposal(table: UUID = TABLE) -> Proposal:
-    add = Add(path="a", partition_values={}, size=1, modification_time=0, data_change=True)
+    add = one_file("a")
     return append(Target(table, ROOT, 0, "m"), Stamp(ID, 0), [add])
 
 
@@ -64,7 +64,7 @@ def test_the_outcome_of_a_proposal_is_returned() -> None:
     assert len(gate.sent) == 1
 
 
-def test_its_producer_asks_for_an_id_while_the_registry_is_read(
+def test_its_producer_gets_an_id_while_the_registry_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     client, gate = client_of(always)
@@ -92,10 +92,10 @@ def test_outcomes_of_others_and_of_other_bytes_are_passed_over() -> None:
     assert client.propose(proposal()).version == 4
 
 
-def test_an_outcome_told_before_the_proposal_was_sent_is_not_taken_for_its_answer() -> None:
+def test_an_outcome_from_before_the_proposal_was_sent_is_not_its_answer() -> None:
     client, gate = client_of(always)
     old = committed(proposal(), "1" * 64, 2)
-    gate.tell(0, old)
+    gate.publish_outcome(0, old)
     assert client.propose(proposal()).version == 4
 
 
@@ -140,7 +140,7 @@ def test_a_proposal_carries_one_trace_however_often_it_is_sent(
     assert traces[0] != TRACE
 
 
-def test_an_answer_that_came_after_the_patience_is_found_by_the_next_look() -> None:
+def test_an_answer_that_came_after_the_timeout_is_found_by_the_next_poll() -> None:
     late: list[Outcome] = []
 
     def answers(sent: Proposal, digest: str) -> Iterable[Outcome]:
@@ -163,7 +163,7 @@ def test_outcomes_that_begin_anew_while_one_is_awaited_are_read_from_where_they_
 
     client, gate = client_of(answers)
     for version in range(3):
-        gate.tell(0, committed(proposal(), "1" * 64, version))
+        gate.publish_outcome(0, committed(proposal(), "1" * 64, version))
     assert client.propose(proposal(), 60).version == 4
     assert len(gate.sent) == 2
 
@@ -175,7 +175,7 @@ class Spent(MemoryProducer):
         raise OutcomeUnknown("_FATAL: out of order sequence number")
 
 
-def test_a_producer_that_failed_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_producer_that_failed_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     client, gate = client_of(lambda sent, digest: [committed(sent, digest, 4)])
     makes, made = gate.producer, [Spent(gate)]
     monkeypatch.setattr(gate, "producer", lambda: made.pop() if made else makes())
@@ -199,7 +199,7 @@ def test_a_topic_that_is_gone_after_the_bytes_were_sent_leaves_the_outcome_unkno
     assert gate.sent
 
 
-def test_a_topic_that_is_missing_before_anything_was_sent_is_told_at_once() -> None:
+def test_a_topic_that_is_missing_before_anything_was_sent_is_an_error_at_once() -> None:
     client, gate = client_of(always)
     client.topics = Topics("elsewhere.")
     with pytest.raises(Misconfigured):
@@ -215,7 +215,7 @@ def test_without_an_answer_the_error_names_the_proposal_and_what_to_do() -> None
     assert len(gate.sent) == 3
 
 
-def test_without_an_answer_the_error_says_why_the_table_rests() -> None:
+def test_without_an_answer_the_error_explains_why_the_table_rests() -> None:
     client, gate = client_of(lambda sent, digest: [])
     gate.register(reason="rests, its proposals wait: No space left on device")
     with pytest.raises(OutcomeUnknown, match=r"The table rests, .* No space left on device"):
@@ -236,7 +236,7 @@ def test_a_first_proposal_chooses_the_partition_by_the_tables_id() -> None:
     assert [at.partition for at, _ in gate.sent] == [partition_of(TABLE, 5)]
 
 
-def test_a_proposal_goes_where_the_answer_says_that_its_table_belongs() -> None:
+def test_a_proposal_is_sent_to_the_home_that_the_answer_names() -> None:
     """The topic gained partitions between the client's count and the committer's."""
     right = (partition_of(TABLE, 5) + 1) % 5
 
@@ -274,7 +274,7 @@ def test_the_registry_is_read_again_for_a_table_that_is_not_known_yet() -> None:
     assert found.table == TABLE
 
 
-def test_who_looks_at_the_registry_often_reads_what_is_new() -> None:
+def test_a_frequent_reader_of_the_registry_gets_new_records() -> None:
     client, gate = client_of(always)
     gate.register()
     client.tables()
@@ -324,7 +324,7 @@ def test_who_insists_hears_the_last_denial_when_his_time_is_over() -> None:
     assert 3 <= len(gate.sent) <= 6
 
 
-def test_who_is_told_to_mend_something_does_not_insist() -> None:
+def test_a_writer_with_a_misconfiguration_does_not_retry() -> None:
     client, gate = client_of(lambda sent, digest: [denied(sent, digest, "fix")])
     assert client.insist(proposal()).status == "denied"
     assert len(gate.sent) == 1
@@ -406,7 +406,7 @@ def test_brokers_that_are_away_before_anything_is_sent_are_waited_for() -> None:
     assert len(gate.sent) == 1
 
 
-def test_brokers_that_stay_away_are_waited_for_as_long_as_the_writer_says() -> None:
+def test_brokers_that_stay_away_are_waited_for_until_the_writers_timeout() -> None:
     client, gate = away_for(30.0)
     began_s = gate.clock.at_s
     with pytest.raises(Unavailable):

@@ -70,10 +70,7 @@ def test_rows_that_leave_are_proposed_apart_from_their_files() -> None:
     assert proposal.reads.delete_insensitive
     assert [
         (dv_intent.path, dv_intent.base, dv_intent.num_records) for dv_intent in proposal.dv_intents
-    ] == [
-        ("a", None, 3),
-        ("b", gone.unique_id, 3),
-    ]
+    ] == [("a", None, 3), ("b", gone.unique_id, 3)]
     assert decode(Proposal, encode(proposal)) == proposal
 
 
@@ -111,7 +108,7 @@ def test_an_overwrite_read_all_and_removes_all() -> None:
     assert proposal.operation.parameters == {"mode": "Overwrite"}
 
 
-def test_a_removal_says_all_that_is_known_of_the_file() -> None:
+def test_a_removal_carries_all_that_is_known_of_the_file() -> None:
     remove = proposal_builders.removal(add("a%20b"), 99)
     assert remove.to_row() == {
         "remove": {
@@ -125,7 +122,7 @@ def test_a_removal_says_all_that_is_known_of_the_file() -> None:
     }
 
 
-def test_a_delete_read_its_predicate_and_exactly_the_files_it_looked_into() -> None:
+def test_a_delete_read_its_predicate_and_exactly_the_files_it_scanned() -> None:
     predicate: Predicate = {"op": "is_null", "column": ["x"]}
     deletion = Deletion("x IS NULL", predicate, ["a", "b"], [add("a")], [add("c")], {"n": 1})
     proposal = proposal_builders.delete(TARGET, STAMP, deletion)
@@ -161,7 +158,7 @@ def test_a_small_proposal_is_sent_as_it_is() -> None:
     assert proposal_builders.with_claim_check(proposal) == (proposal, None)
 
 
-def test_a_large_proposals_actions_lie_in_the_store_and_its_claim_check_says_where() -> None:
+def test_the_claim_check_of_a_large_proposal_names_the_file_with_its_actions() -> None:
     adds = [add(f"part-{n}-{'x' * 400}") for n in range(1200)]
     proposal = proposal_builders.append(TARGET, STAMP, adds)
     sent, content = proposal_builders.with_claim_check(proposal)

@@ -1,6 +1,7 @@
 """SQL conditions become predicate trees, or the error names what cannot be expressed."""
 
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -20,7 +21,9 @@ from tidegate_delta.schema.types import (
     StructField,
     StructType,
 )
+from tidegate_producers.table import Table, table
 from tidegate_runtime.conditions.sql_condition import (
+    in_zone,
     is_row_by_row,
     merge_predicate_of,
     predicate_of,
@@ -67,10 +70,7 @@ def leaf(op: str, column: str, value: object, kind: str) -> dict[str, Any]:
             "t < TIMESTAMP '2013-01-01 10:00:00'",
             leaf("<", "t", "2013-01-01T10:00:00.000000Z", "timestamp"),
         ),
-        (
-            "n < '2013-01-01 10:00:00'",
-            leaf("<", "n", "2013-01-01 10:00:00", "timestamp_ntz"),
-        ),
+        ("n < '2013-01-01 10:00:00'", leaf("<", "n", "2013-01-01 10:00:00", "timestamp_ntz")),
         ("d = 1.5", leaf("=", "d", "1.50", "decimal(10,2)")),
         ("x > 1e3", leaf(">", "x", 1000.0, "double")),
         ("f = 0.1", leaf("=", "f", 0.1, "double")),
@@ -87,10 +87,7 @@ def leaf(op: str, column: str, value: object, kind: str) -> dict[str, Any]:
         ("s IS NULL", {"op": "is_null", "column": ["s"]}),
         ("s IS NOT NULL", {"op": "is_not_null", "column": ["s"]}),
         ("TRUE", {"op": "true"}),
-        (
-            "a IN (1, NULL)",
-            {"op": "in", "column": ["a"], "values": [1, None], "type": "integer"},
-        ),
+        ("a IN (1, NULL)", {"op": "in", "column": ["a"], "values": [1, None], "type": "integer"}),
         (
             "NOT (a = 1 OR a = 2)",
             {
@@ -151,7 +148,7 @@ def test_a_condition_becomes_a_tree(sql: str, tree: dict[str, Any]) -> None:
         "t = CAST('2013-01-01 10:00:00' AS DATE)",
     ],
 )
-def test_what_the_tree_cannot_say_is_refused_with_the_expression(sql: str) -> None:
+def test_what_predicates_cannot_express_is_refused_with_the_expression(sql: str) -> None:
     with pytest.raises(UnsupportedFeature, match="can't decide exactly"):
         predicate_of(sql, SCHEMA)
 
@@ -177,7 +174,7 @@ def test_what_the_tree_cannot_say_is_refused_with_the_expression(sql: str) -> No
         ("a = ", "is not a SQL expression"),
     ],
 )
-def test_what_is_wrong_is_named(sql: str, like: str) -> None:
+def test_the_problem_is_named(sql: str, like: str) -> None:
     with pytest.raises(InvalidRequest, match=like) as raised:
         predicate_of(sql, SCHEMA)
     assert "\x1b" not in str(raised.value)
@@ -207,7 +204,7 @@ def test_what_has_no_zone_is_the_same_in_every_one() -> None:
         assert predicate_of(sql, SCHEMA, "America/New_York") == predicate_of(sql, SCHEMA)
 
 
-def test_a_zone_that_nobody_knows_is_no_matter_until_it_is_asked_for() -> None:
+def test_an_unknown_time_zone_matters_only_where_it_is_used() -> None:
     assert predicate_of("a = 1", SCHEMA, "Nowhere/At_All") == leaf("=", "a", 1, "integer")
     with pytest.raises(InvalidRequest, match="name the zone in the timestamps"):
         predicate_of("t = '2013-01-01'", SCHEMA, "Nowhere/At_All")
@@ -242,7 +239,9 @@ def opaque(text: str) -> dict[str, Any]:
         ("a = ", opaque("a = ")),
     ],
 )
-def test_what_the_tree_cannot_say_may_be_true_of_any_row(sql: str, tree: dict[str, Any]) -> None:
+def test_what_predicates_cannot_express_may_be_true_of_any_row(
+    sql: str, tree: dict[str, Any]
+) -> None:
     assert wider_predicate_of(sql, SCHEMA) == tree
 
 
@@ -303,3 +302,36 @@ def shown(node: Any) -> str:
 )
 def test_what_depends_on_other_rows_is_not_row_by_row(expression: str, expected: bool) -> None:
     assert is_row_by_row(expression) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "told"),
+    [
+        ("2024-07-01 12:00:00", "Europe/Zurich", "2024-07-01T10:00:00.000000Z"),
+        ("2024-01-01", "Europe/Zurich", "2023-12-31T23:00:00.000000Z"),
+        ("2024-01-01 00:00:00.5", "UTC", "2024-01-01T00:00:00.500000Z"),
+        ("2024-07-01 12:00:00", "+05:30", "2024-07-01T06:30:00.000000Z"),
+        ("2024-07-01T12:00:00Z", "Europe/Zurich", "2024-07-01T12:00:00Z"),
+        ("2024-07-01 12:00:00+02:00", "Asia/Tokyo", "2024-07-01 12:00:00+02:00"),
+        ("yesterday", "Europe/Zurich", "yesterday"),
+        ("", "Europe/Zurich", ""),
+    ],
+)
+def test_a_time_that_names_no_zone_is_by_the_sessions(text: str, zone: str, told: str) -> None:
+    assert in_zone(text, zone) == told
+
+
+def test_a_zone_that_is_not_known_is_named() -> None:
+    with pytest.raises(InvalidRequest, match="Mars/Olympus"):
+        in_zone("2024-01-01", "Mars/Olympus")
+
+
+def test_time_travel_of_a_table_is_by_the_sessions_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    spark, open_snapshot = mock.MagicMock(), mock.MagicMock()
+    spark.conf.get.return_value = "Europe/Zurich"
+    monkeypatch.setattr(table, "store_for", mock.MagicMock())
+    monkeypatch.setattr(table, "open_snapshot", open_snapshot)
+    monkeypatch.setattr(table, "table_frame", mock.MagicMock())
+    Table(spark, "memory://tables/t").to_df(timestamp="2024-07-01 12:00:00")
+    [(_, version, at_ms)] = [call.args for call in open_snapshot.call_args_list]
+    assert (version, at_ms) == (None, 1_719_828_000_000), "10:00 in UTC"

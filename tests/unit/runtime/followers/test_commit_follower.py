@@ -20,7 +20,7 @@ from tidegate_messages.published_records import CommitRecord
 from tidegate_messages.record_headers import TRACEPARENT, compose_traceparent
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.followers import commit_follower
-from tidegate_runtime.followers.commit_follower import run_follower
+from tidegate_runtime.followers.commit_follower import AsyncRwLock, run_follower
 from tidegate_runtime.followers.faust_app import DaemonWorkerThread, app_settings
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.kafka.settings import KafkaSettings
@@ -153,13 +153,13 @@ def test_a_notification_is_handled_within_the_trace_of_its_version() -> None:
     assert continued_traceparent() is None
 
 
-def test_a_table_with_more_to_do_has_its_next_turn_at_once_and_not_at_the_next_look() -> None:
+def test_a_table_with_more_to_do_has_its_next_turn_at_once_and_not_at_the_next_poll() -> None:
     service = InTurns({LARGE: 3})
     Followed(service).hear(LARGE)
     assert service.calls == [LARGE] * 3
 
 
-def test_a_look_that_leaves_something_of_a_table_is_followed_by_its_turns() -> None:
+def test_a_poll_that_leaves_work_of_a_table_is_followed_by_its_turns() -> None:
     service = InTurns({LARGE: 1, OTHER: 0})
     followed = Followed(service)
 
@@ -207,7 +207,7 @@ def test_a_table_that_records_come_of_without_end_has_its_turns() -> None:
     assert service.calls == [SMALL, SMALL]
 
 
-def test_a_look_has_its_turn_before_the_next_one_of_a_table() -> None:
+def test_a_poll_has_its_turn_before_the_next_one_of_a_table() -> None:
     service = InTurns({LARGE: 3})
     followed = Followed(service)
     service.during = lambda: followed.poll() if service.calls == [LARGE] else None
@@ -231,7 +231,7 @@ def test_a_record_is_heard_while_more_tables_go_on_than_there_are_threads() -> N
     assert len(service.calls) == 2 * len(many)
 
 
-def test_a_record_is_heard_while_a_look_waits_for_a_long_turn(
+def test_a_record_is_received_while_a_poll_waits_for_a_long_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(commit_follower, "PATIENCE_S", 10 * WAIT_S)
@@ -265,9 +265,7 @@ def test_a_stop_waits_for_a_store_that_hangs_no_longer_than_for_what_may_still_e
             service.answer.set()
 
 
-def test_brokers_that_are_away_for_long_are_looked_for_anew(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_brokers_that_are_away_for_long_are_resolved_again(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[dict[TopicPartition, int] | None] = [{}, None, None, {}, None, None]
 
     class Steps(SystemClock):
@@ -334,3 +332,113 @@ def test_a_coordinator_that_hangs_is_given_up_within_seconds_and_no_rebalance_be
             result["broker_request_timeout"],
         )
         assert rebalance_s < request_s <= rebalance_s + 5.0
+
+
+async def nothing_else_happens() -> None:
+    """Let every runnable task run."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def test_many_share_and_one_who_wants_to_be_alone_waits_and_then_goes_first() -> None:
+    async def scene() -> list[str]:
+        turns, done = AsyncRwLock(), list[str]()
+        release = asyncio.Event()
+
+        async def share(name: str) -> None:
+            async with turns.shared():
+                done.append(f"{name} begins")
+                await release.wait()
+            done.append(f"{name} ends")
+
+        async def alone() -> None:
+            async with turns.alone():
+                done.append("alone")
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(share("a"))
+            tasks.create_task(share("b"))
+            await nothing_else_happens()
+            tasks.create_task(alone())
+            await nothing_else_happens()
+            tasks.create_task(share("late"))
+            await nothing_else_happens()
+            assert done == ["a begins", "b begins"]
+            release.set()
+        return done
+
+    done = asyncio.run(scene())
+    assert done.index("alone") < done.index("late begins")
+
+
+def test_behind_one_who_waits_long_to_be_alone_others_wait_no_longer_and_it_goes_first() -> None:
+    async def scene() -> list[str]:
+        turns, done = AsyncRwLock(patience_s=0), list[str]()
+        release = {name: asyncio.Event() for name in ("long", "early", "late")}
+
+        async def share(name: str) -> None:
+            async with turns.shared():
+                done.append(f"{name} begins")
+                await release[name].wait()
+
+        async def alone() -> None:
+            async with turns.alone():
+                done.append("alone")
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(share("long"))
+            await nothing_else_happens()
+            tasks.create_task(alone())
+            await nothing_else_happens()
+            tasks.create_task(share("early"))
+            await nothing_else_happens()
+            assert done == ["long begins", "early begins"]
+            release["long"].set()
+            await nothing_else_happens()
+            tasks.create_task(share("late"))
+            await nothing_else_happens()
+            assert done == ["long begins", "early begins"], "the long turn has ended"
+            for item in release.values():
+                item.set()
+        return done
+
+    assert asyncio.run(scene())[2:] == ["alone", "late begins"]
+
+
+def test_idle_waits_for_all_who_act() -> None:
+    async def scene() -> None:
+        turns, release = AsyncRwLock(), asyncio.Event()
+
+        async def share() -> None:
+            async with turns.shared():
+                await release.wait()
+
+        sharing = asyncio.create_task(share())
+        await nothing_else_happens()
+        idle = asyncio.create_task(turns.idle())
+        await nothing_else_happens()
+        assert not idle.done()
+        release.set()
+        await idle
+        await sharing
+
+    asyncio.run(scene())
+
+
+def test_one_who_gives_up_waiting_to_be_alone_blocks_nobody() -> None:
+    async def scene() -> None:
+        turns = AsyncRwLock()
+
+        async def alone() -> None:
+            async with turns.alone():
+                raise AssertionError("never its turn")
+
+        async with turns.shared():
+            waiting = asyncio.create_task(alone())
+            await nothing_else_happens()
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            async with turns.shared():
+                pass
+
+    asyncio.run(scene())

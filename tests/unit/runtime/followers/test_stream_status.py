@@ -22,7 +22,7 @@ def position(version: int, *, complete: bool = True, **fields: Any) -> Position:
     return Position(table=TABLE, version=version, complete=complete, **fields)
 
 
-def set_aside(service: str = SERVICE) -> FollowerRecord:
+def quarantined(service: str = SERVICE) -> FollowerRecord:
     return FollowerRecord(
         service=service,
         table=TABLE,
@@ -52,20 +52,20 @@ def test_a_stream_is_as_far_as_its_position(at: Position | None, state: str, lag
     assert result.reason == (NOT_BEGUN if at is None else None)
 
 
-def test_the_changes_of_an_unfinished_version_are_told() -> None:
+def test_the_changes_of_an_unfinished_version_are_counted() -> None:
     [result] = statuses([registered()], {TABLE: position(6, complete=False, index=9)}, [])
     assert (result.version, result.changes, result.lag) == (6, 10, 2)
 
 
 @pytest.mark.parametrize("at", [position(7), None, MalformedRecord("no JSON")])
-def test_a_table_that_was_set_aside_has_stopped(at: Position | MalformedRecord | None) -> None:
+def test_a_quarantined_table_has_stopped(at: Position | MalformedRecord | None) -> None:
     positions = {} if at is None else {TABLE: at}
-    [result] = statuses([registered()], positions, [set_aside()])
+    [result] = statuses([registered()], positions, [quarantined()])
     assert (result.state, result.reason) == ("stopped", "a key is missing")
 
 
-def test_what_another_follower_set_aside_goes_on() -> None:
-    [result] = statuses([registered()], {TABLE: position(7)}, [set_aside("checkpointer")])
+def test_what_another_follower_quarantined_goes_on() -> None:
+    [result] = statuses([registered()], {TABLE: position(7)}, [quarantined("checkpointer")])
     assert result == StreamStatus("t", "up to date", 7, 7)
 
 

@@ -1,15 +1,18 @@
 """A group member knows its membership from the library's rebalance callbacks."""
 
+from collections import deque
 from collections.abc import Iterator
+from typing import Any, cast
 from unittest import mock
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RdPartition
 
-from tidegate_delta.errors import Fenced
+from tidegate_delta.errors import Fenced, Misconfigured, Unavailable
+from tidegate_runtime.kafka import consumer as kafka_reader
 from tidegate_runtime.kafka.client_protocols import Offset, TopicPartition
-from tidegate_runtime.kafka.consumer import KafkaConsumer
+from tidegate_runtime.kafka.consumer import KafkaConsumer, KafkaReader
 
 HERE = [RdPartition("t", 0)]
 AT = TopicPartition("t", 0)
@@ -60,3 +63,121 @@ def test_who_is_no_member_any_more_is_fenced(
     consumer._on_commit(UNKNOWN_MEMBER, [])
     with pytest.raises(Fenced):
         consumer.commit_soon({AT: Offset(3)})
+
+
+class Failing:
+    """A consumer whose watermark query fails a number of times."""
+
+    def __init__(self, times: int, code: int) -> None:
+        self.left = times
+        self.code = code
+
+    def get_watermark_offsets(self, at: Any, timeout: float) -> tuple[int, int]:
+        """Return bounds, after the failures."""
+        if self.left > 0:
+            self.left -= 1
+            raise KafkaException(KafkaError(self.code))
+        return (2, 7)
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        """Return metadata that lists the topic."""
+        return type("Found", (), {"topics": {topic: type("Topic", (), {"error": None})}})
+
+
+def reader(times: int, code: int) -> KafkaReader:
+    return KafkaReader(cast("Consumer", Failing(times, code)))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError._TRANSPORT,
+        KafkaError._DESTROY_BROKER,
+        KafkaError._UNKNOWN_PARTITION,
+    ],
+)
+def test_a_broker_that_does_not_answer_is_queried_again(
+    code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_reader, "_PAUSE_S", 0.0)
+    assert reader(2, code).bounds(AT) == (2, 7)
+
+
+def test_who_never_answers_is_unavailable_when_the_time_is_up() -> None:
+    with pytest.raises(Unavailable, match="bounds"):
+        reader(10**6, KafkaError.NOT_LEADER_FOR_PARTITION).bounds(AT, 0.05)
+
+
+def test_what_no_waiting_mends_is_raised_at_once() -> None:
+    with pytest.raises(Misconfigured, match=r"kafka\.security"):
+        reader(1, KafkaError.TOPIC_AUTHORIZATION_FAILED).bounds(AT)
+
+
+class Message:
+    """A record at an offset, or an error in its place."""
+
+    def __init__(self, offset: int, code: int | None = None) -> None:
+        self._offset = offset
+        self._code = code
+
+    def error(self) -> KafkaError | None:
+        """Return the error."""
+        return None if self._code is None else KafkaError(self._code)
+
+    def topic(self) -> str:
+        """Return its topic."""
+        return AT.topic
+
+    def partition(self) -> int:
+        """Return its partition."""
+        return AT.partition
+
+    def offset(self) -> int:
+        """Return its offset."""
+        return self._offset
+
+    def key(self) -> None:
+        """Return None."""
+
+    def value(self) -> bytes:
+        """Return its value."""
+        return b""
+
+    def headers(self) -> None:
+        """Return None."""
+
+    def timestamp(self) -> tuple[int, int]:
+        """Return the broker's timestamp."""
+        return (1, 0)
+
+
+class Broken:
+    """A consumer of four records, with one error after the second."""
+
+    def __init__(self, code: int) -> None:
+        self.code: int | None = code
+        self.queue: deque[Message] = deque()
+
+    def assign(self, partitions: list[RdPartition]) -> None:
+        """Start from that offset."""
+        messages = [Message(offset) for offset in range(partitions[0].offset, 4)]
+        if self.code is not None:
+            messages.insert(2, Message(-1, self.code))
+        self.queue, self.code = deque(messages), None
+
+    def poll(self, timeout: float) -> Message | None:
+        """Return the next message."""
+        return self.queue.popleft() if self.queue else None
+
+    def consume(self, count: int, timeout: float) -> list[Message]:
+        """Return the remaining messages."""
+        rest, self.queue = list(self.queue), deque()
+        return rest
+
+
+def test_records_that_came_in_one_breath_with_a_failure_come_again() -> None:
+    one = KafkaReader(cast("Consumer", Broken(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
+    with pytest.raises(Misconfigured):
+        one.read(AT, Offset(0), 0.0)
+    assert [record.offset for record in one.read(AT, Offset(0), 0.0)] == [0, 1, 2, 3]

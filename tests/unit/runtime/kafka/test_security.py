@@ -59,7 +59,7 @@ TABLE: list[tuple[dict[str, Any], dict[str, str], AuthProtocol | None]] = [
 
 
 @pytest.mark.parametrize(("block", "librdkafka", "faust"), TABLE)
-def test_the_block_says_the_same_to_librdkafka_and_to_faust(
+def test_the_block_configures_librdkafka_and_faust_alike(
     block: dict[str, Any], librdkafka: dict[str, str], faust: AuthProtocol | None
 ) -> None:
     settings = KafkaSettings(security=KafkaSecurity(**block))
@@ -170,7 +170,7 @@ def test_faust_presents_the_certificate_that_is_there_when_it_connects(tmp_path:
         ({**BY_FILE, "oauth_scope": "kafka"}, ["oauth_scope"]),
     ],
 )
-def test_a_block_that_is_not_whole_is_refused_with_all_that_is_wrong(
+def test_an_incomplete_block_is_refused_with_every_problem(
     block: dict[str, Any], said: list[str]
 ) -> None:
     with pytest.raises(ValidationError) as raised:
@@ -182,10 +182,7 @@ def test_a_block_that_is_not_whole_is_refused_with_all_that_is_wrong(
 def test_secrets_are_read_from_files_when_a_client_is_made(tmp_path: Path) -> None:
     file = tmp_path / "password"
     security = KafkaSecurity(
-        protocol="SASL_PLAINTEXT",
-        mechanism="PLAIN",
-        username="ann",
-        password_location=str(file),
+        protocol="SASL_PLAINTEXT", mechanism="PLAIN", username="ann", password_location=str(file)
     )
     with pytest.raises(Misconfigured, match=f"password_location: {file} cannot be read"):
         librdkafka_security(security)
@@ -222,7 +219,7 @@ def token(**claims: Any) -> str:
     return f"head.{body}.signature"
 
 
-def test_an_encrypted_key_without_its_password_asks_nobody(tmp_path: Path) -> None:
+def test_an_encrypted_key_without_its_password_does_not_prompt(tmp_path: Path) -> None:
     write_certificate(tmp_path, "me")
     key = load_pem_private_key((tmp_path / "me.key").read_bytes(), None)
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"hush"))

@@ -23,7 +23,7 @@ def test_the_defaults_reach_a_broker_on_this_machine() -> None:
     assert client["security.protocol"] == "PLAINTEXT"
 
 
-def test_a_broker_that_hangs_is_given_up_while_there_is_time_to_ask_another() -> None:
+def test_a_broker_that_hangs_is_given_up_while_there_is_time_to_try_another() -> None:
     client = for_librdkafka(KafkaSettings())
     given_up_s = int(client["socket.timeout.ms"]) / 1000
     asked_anew_s = int(client["topic.metadata.refresh.interval.ms"]) / 1000
@@ -32,7 +32,7 @@ def test_a_broker_that_hangs_is_given_up_while_there_is_time_to_ask_another() ->
     assert asked_anew_s < BROKER_SESSION_S
 
 
-def test_what_the_user_says_of_the_client_stands_above_ours() -> None:
+def test_the_users_client_settings_override_ours() -> None:
     settings = KafkaSettings(client={"reconnect.backoff.ms": "7", "debug": "broker"})
     client = for_librdkafka(settings)
     assert client["reconnect.backoff.ms"] == "7"
@@ -59,7 +59,7 @@ def test_topics_lie_under_the_prefix() -> None:
         {"bootstrap": "x"},
     ],
 )
-def test_wrong_settings_are_refused_and_not_shown(wrong: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused_and_not_shown(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError) as raised:
         KafkaSettings(**wrong)
     assert "hush" not in str(raised.value)

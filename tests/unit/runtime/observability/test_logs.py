@@ -102,7 +102,7 @@ def test_what_libraries_repeat_is_logged_once_a_minute_of_each_kind(
     assert [one.get("held_back") for one in result] == [None, None, None, None, 99]
 
 
-def test_who_debugs_hears_all_that_libraries_say() -> None:
+def test_the_debug_level_shows_all_logs_of_libraries() -> None:
     out = lines("json", "DEBUG")
     for _ in range(3):
         logging.getLogger("aiokafka").error("Unable to update metadata")

@@ -13,7 +13,7 @@ def _as_it_was() -> Iterator[None]:
     pa.set_memory_pool(before)
 
 
-def test_columns_lie_in_jemalloc_where_nothing_else_was_said(
+def test_columns_lie_in_jemalloc_unless_configured_otherwise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv(arrow_setup.CHOSEN, raising=False)
@@ -24,7 +24,7 @@ def test_columns_lie_in_jemalloc_where_nothing_else_was_said(
     assert pa.default_memory_pool().backend_name == arrow_setup.choose_memory_pool()
 
 
-def test_what_the_environment_says_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_environment_sets_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(arrow_setup.CHOSEN, "system")
     pa.set_memory_pool(pa.system_memory_pool())
 

@@ -103,7 +103,7 @@ def test_starting_over_forgets_what_was_watched(health: Health, clock: StoppedCl
     assert not health.is_ready()[0]
 
 
-def test_the_probes_say_it_over_http(health: Health, clock: StoppedClock, tmp_path: Path) -> None:
+def test_the_probes_answer_over_http(health: Health, clock: StoppedClock, tmp_path: Path) -> None:
     port_file = tmp_path / "port"
     with serving(health, HttpSettings(port_file=port_file)) as port:
         assert int(port_file.read_text()) == port

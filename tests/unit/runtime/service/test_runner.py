@@ -91,7 +91,7 @@ def test_a_stop_ends_the_trying(running: Running) -> None:
     assert supervise(service, running) == 0
 
 
-def test_a_signal_asks_and_does_not_interrupt() -> None:
+def test_a_signal_requests_a_stop_and_does_not_interrupt() -> None:
     stopping = threading.Event()
     former = signal.getsignal(signal.SIGTERM)
     with stop_on_signals(stopping):
@@ -110,22 +110,19 @@ def test_the_frame_gives_a_service_its_doors_and_returns_its_status(
     assert not seen[0].stopping.is_set()
 
 
-def test_a_verb_ends_with_a_status_that_says_what_to_do() -> None:
+def test_a_verb_ends_with_the_exit_status_of_its_error() -> None:
     errors: list[TidegateError] = [Unavailable(""), Misconfigured(""), BrokenLog(""), Fenced("")]
     assert [exit_status(error) for error in errors] == [4, 2, 3, 0]
 
 
 def by_password(file: Path) -> KafkaSecurity:
     return KafkaSecurity(
-        protocol="SASL_PLAINTEXT",
-        mechanism="PLAIN",
-        username="ann",
-        password_location=str(file),
+        protocol="SASL_PLAINTEXT", mechanism="PLAIN", username="ann", password_location=str(file)
     )
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_service_starts_over_once_a_new_password_has_settled(
+def test_a_service_restarts_once_a_new_password_is_stable(
     running: Running, tmp_path: Path, fails: bool
 ) -> None:
     file = tmp_path / "password"

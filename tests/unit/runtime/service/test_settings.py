@@ -64,7 +64,7 @@ def test_the_usual_variable_names_the_brokers_unless_something_of_ours_does(
     assert load(ServiceSettings, config, {}).kafka.bootstrap_servers == "file:1"
 
 
-def test_one_error_lists_everything_that_is_wrong_with_its_source(
+def test_one_error_lists_every_problem_with_its_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = file(tmp_path, "kafka: {session_timeout_ms: soon}\nlogs: {level: INFO}")
@@ -81,7 +81,7 @@ def test_one_error_lists_everything_that_is_wrong_with_its_source(
 
 
 @pytest.mark.parametrize("text", ["kafka: 3", "storage: s3", "cdc: {tables: {t: id}}"])
-def test_a_value_in_the_place_of_a_section_is_told_in_yamls_words(
+def test_a_value_in_the_place_of_a_section_is_reported_in_yaml_terms(
     tmp_path: Path, text: str
 ) -> None:
     with pytest.raises(Misconfigured, match="should hold settings of its own") as raised:
@@ -146,7 +146,7 @@ def test_names_with_dots_are_keys_of_a_mapping_in_a_mapping_of_sections(
     assert either.cdc.tables[table].properties["segment.ms"] == "9"
 
 
-def test_numbers_and_switches_in_json_are_texts_where_texts_are_asked_for(
+def test_numbers_and_switches_in_json_are_texts_where_texts_are_expected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TIDEGATE__STORAGE", '{"path_style": true, "region": "eu", "retries": 3}')
@@ -162,7 +162,7 @@ def test_a_mapping_of_sections_is_reached_by_name_and_its_keys_are_checked() -> 
         load(GaugeSettings, None, {"cdc.tables.flights.levels": "8"})
 
 
-def test_a_variable_that_lacks_an_underscore_is_told_and_others_are_let_alone(
+def test_a_variable_that_lacks_an_underscore_is_reported_and_others_are_ignored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TIDEGATE_COMMITTER_SERVICE_HOST", "10.0.0.1")  # as Kubernetes sets it
@@ -208,7 +208,7 @@ def test_a_secret_is_never_shown(tmp_path: Path) -> None:
     assert shown["storage"]["endpoint_url"].endswith("@store:9000/a@b")
 
 
-def test_a_wrong_secret_is_not_in_the_error() -> None:
+def test_an_invalid_secret_is_not_in_the_error() -> None:
     with pytest.raises(Misconfigured) as caught:
         load(ServiceSettings, None, {"kafka.security.password": "hush"})
     assert "hush" not in str(caught.value)
@@ -229,18 +229,18 @@ def test_a_wrong_secret_is_not_in_the_error() -> None:
         "storage: [hush]",
     ],
 )
-def test_a_file_that_is_wrong_keeps_its_secrets(tmp_path: Path, text: str) -> None:
+def test_errors_about_a_file_do_not_show_its_secrets(tmp_path: Path, text: str) -> None:
     with pytest.raises(Misconfigured) as caught:
         load(ServiceSettings, file(tmp_path, text), {})
     assert "hush" not in str(caught.value)
 
 
-def test_a_file_that_is_no_yaml_is_wrong_at_a_line(tmp_path: Path) -> None:
+def test_a_file_that_is_not_yaml_is_refused_with_the_line(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match="is no YAML at line 2, column 11: check quotes"):
         load(ServiceSettings, file(tmp_path, "kafka:\n  client: @x\n"), {})
 
 
-def test_what_was_wrong_before_is_listed_with_the_rest() -> None:
+def test_earlier_problems_are_listed_with_the_rest() -> None:
     with pytest.raises(Misconfigured) as caught:
         load(ServiceSettings, None, {"http.port": "70000"}, ["--set a: write section.key=value"])
     assert str(caught.value).startswith("2 settings are wrong")

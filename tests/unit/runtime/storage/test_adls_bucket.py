@@ -62,7 +62,7 @@ def test_a_file_is_missing_where_the_store_says_so_and_not_a_gateway(store: Stor
         store.opened().open("a")
 
 
-def test_what_is_not_packed_as_it_says_ends_no_process(store: Store) -> None:
+def test_a_false_content_encoding_ends_no_process(store: Store) -> None:
     store.said = {"content-encoding": "gzip"}
     store.status = 201
     assert store.opened().put_if_absent("a", b"one", 5.0) is Put.UNKNOWN

@@ -221,7 +221,7 @@ def test_a_folder_of_the_table_that_leads_elsewhere_is_neither_listed_nor_writte
 
 
 @pytest.mark.parametrize("what", ODDITIES)
-def test_a_version_whose_name_something_else_has_is_said(what: str, table: Path) -> None:
+def test_a_version_whose_name_is_not_a_file_is_an_error(what: str, table: Path) -> None:
     (table / "_delta_log").mkdir()
     ODDITIES[what](table / VERSION)
     with pytest.raises(BrokenLog, match="no regular file"):

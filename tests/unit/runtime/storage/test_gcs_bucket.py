@@ -117,7 +117,7 @@ def test_who_is_led_elsewhere_has_written_nothing(store: Store) -> None:
 
 
 @pytest.mark.parametrize("body", [PAGE, b"", b"[]", b"{}"])
-def test_what_a_gateway_says_is_no_success(store: Store, body: bytes) -> None:
+def test_a_gateways_answer_is_no_success(store: Store, body: bytes) -> None:
     store.answers = [(200, body)]
     assert store.opened().put_if_absent("a", b"mine", 5.0) is Put.UNKNOWN
     store.answers = [(200, WRITTEN)]
@@ -125,7 +125,7 @@ def test_what_a_gateway_says_is_no_success(store: Store, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("body", [PAGE, b"", b'{"items": [', b'{"error": "go away"}'])
-def test_what_a_gateway_says_is_no_listing(store: Store, body: bytes) -> None:
+def test_a_gateways_answer_is_no_listing(store: Store, body: bytes) -> None:
     store.answers = [(200, body)] * 8
     with pytest.raises(Unavailable, match="no store's"):
         list(store.opened().list_from("_delta_log", ""))
@@ -133,7 +133,7 @@ def test_what_a_gateway_says_is_no_listing(store: Store, body: bytes) -> None:
         store.opened().open("a")
 
 
-def test_what_a_gateway_says_is_no_file(store: Store) -> None:
+def test_a_gateways_answer_is_no_file(store: Store) -> None:
     store.answers = [(200, PAGE)] * 4
     with pytest.raises(Unavailable, match="no store's"):
         store.opened().read("a")
@@ -184,7 +184,9 @@ def test_an_entry_that_cannot_be_read_ends_no_process(store: Store, item: bytes)
         list(store.opened().list_from("_delta_log", ""))
 
 
-def test_a_bucket_that_is_gone_is_told_from_a_file_in_bare_words_too(store: Store) -> None:
+def test_a_missing_bucket_is_distinguished_from_a_missing_file_in_plain_text_too(
+    store: Store,
+) -> None:
     store.answers = [(404, b"No such object: lake/t/a")]
     assert store.opened().read("a") is None
     store.answers = [(404, b"The specified bucket does not exist.")]
@@ -201,7 +203,7 @@ def test_a_token_that_cannot_be_had_is_unavailable(store: Store) -> None:
     assert store.came == []
 
 
-def test_a_token_is_asked_for_while_the_one_before_it_is_good(store: Store) -> None:
+def test_a_token_is_requested_while_the_one_before_it_is_valid(store: Store) -> None:
     token = Token("fails", is_good=True)
     opened = store.opened(token)
     store.answers = [(200, WRITTEN)] * 2
@@ -230,7 +232,7 @@ def test_a_token_that_is_long_in_coming_holds_up_neither_deadline_nor_loop(store
     assert (store.tokens[-1], token.asked) == ("Bearer new", 1)
 
 
-def test_tokens_that_are_long_in_coming_take_no_thread_that_looks_up_names(store: Store) -> None:
+def test_slow_tokens_take_no_thread_of_name_resolution(store: Store) -> None:
     get_loop().set_default_executor(ThreadPoolExecutor(1))
     token = Token("hangs", is_good=False)
     slow, other = store.opened(token), store.opened(host="localhost")
@@ -271,7 +273,7 @@ def test_a_key_file_that_is_written_anew_is_read_again(
     assert store.tokens == ["Bearer new"]
 
 
-def test_a_token_that_the_store_refuses_is_asked_for_anew(
+def test_a_token_that_the_store_refuses_is_requested_again(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = Token("succeeds", is_good=True)

@@ -191,7 +191,7 @@ def test_what_may_have_happened_is_unknown(
     ],
 )
 @pytest.mark.parametrize("call", ["link", "fsync"])
-def test_what_no_retry_cures_is_unavailable_and_says_what_to_do(
+def test_what_no_retry_cures_is_unavailable_with_a_remedy(
     call: str, number: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = LocalStore(str(tmp_path))
@@ -203,7 +203,7 @@ def test_what_no_retry_cures_is_unavailable_and_says_what_to_do(
     assert hidden_files(tmp_path / "_delta_log") == []
 
 
-def test_an_error_of_the_device_before_the_file_has_its_name_is_said(
+def test_an_io_error_before_the_link_is_raised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = LocalStore(str(tmp_path))
@@ -239,7 +239,7 @@ def test_what_is_named_and_not_yet_durable_is_read_by_nobody(
     assert store.put_if_absent(PATH, b"x", 30.0) is Put.WON
 
 
-def test_a_name_that_a_file_system_gave_up_with_its_journal_is_told_to_nobody(
+def test_a_name_that_a_file_system_lost_with_its_journal_is_never_returned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = LocalStore(str(tmp_path))
@@ -266,9 +266,9 @@ def test_the_first_listing_makes_durable_what_a_dead_writer_named_last(
 ) -> None:
     LocalStore(str(tmp_path)).put(PATH, b"x")
     synced.clear()
-    heir = LocalStore(str(tmp_path))
-    assert len(list(heir.list_from("_delta_log", ""))) == 1
-    assert len(list(heir.list_from("_delta_log", ""))) == 1
+    successor = LocalStore(str(tmp_path))
+    assert len(list(successor.list_from("_delta_log", ""))) == 1
+    assert len(list(successor.list_from("_delta_log", ""))) == 1
     assert synced == [str(tmp_path / "_delta_log")]
 
 
@@ -331,7 +331,7 @@ def test_a_write_that_the_kernel_stops_midway_leaves_nothing(tmp_path: Path) -> 
     assert os.listdir(tmp_path / "_delta_log") == ["_last_checkpoint"]
 
 
-def test_a_folder_that_this_user_may_not_write_is_said(tmp_path: Path) -> None:
+def test_a_folder_without_write_permission_is_an_error(tmp_path: Path) -> None:
     folder = tmp_path / "_delta_log"
     folder.mkdir()
     folder.chmod(0o555)
@@ -364,7 +364,7 @@ def test_past_its_deadline_nothing_is_linked(tmp_path: Path) -> None:
     assert store.put_if_absent(PATH, b"x", 5.0) is Put.WON
 
 
-def test_a_file_where_a_folder_should_be_is_said(tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_a_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "_delta_log").write_text("a file")
     store = LocalStore(str(tmp_path))
     with pytest.raises(Unavailable, match="another place"):

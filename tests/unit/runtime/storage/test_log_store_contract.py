@@ -45,7 +45,7 @@ class Kept:
         found = sorted(key for key in self.objects if key.startswith(prefix) and key > after)
         here = [key for key in found if is_deep or "/" not in key[len(prefix) :]]
         firsts = {key[len(prefix) :].partition("/")[0] for key in set(found).difference(here)}
-        entries = tuple(FileStat(key, *self._told(key)) for key in here[:PAGE])
+        entries = tuple(FileStat(key, *self._size_and_time(key)) for key in here[:PAGE])
         folders = tuple(f"{prefix}{name}/" for name in sorted(firsts)) if not token else ()
         return Page(entries, here[PAGE - 1] if len(here) > PAGE else None, folders)
 
@@ -90,7 +90,7 @@ class Kept:
         if self.forgets:
             raise ErrorResponse(503, "backendError", "")
 
-    def _told(self, key: str) -> tuple[int, int]:
+    def _size_and_time(self, key: str) -> tuple[int, int]:
         content, written_ms = self.objects[key]
         return len(content), written_ms
 

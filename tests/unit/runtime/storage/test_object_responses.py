@@ -126,7 +126,7 @@ def test_a_mistake_of_ours_is_no_answer() -> None:
         meaning_of(TypeError("a mistake"))
 
 
-def test_a_missing_object_is_told_from_a_missing_bucket() -> None:
+def test_a_missing_object_is_distinguished_from_a_missing_bucket() -> None:
     assert is_missing(as_s3fs_raises(refused(404, "NoSuchKey")))
     assert is_missing(refused(404))
     assert not is_missing(refused(404, "NoSuchBucket"))

@@ -37,7 +37,7 @@ def test_the_other_clouds_open_the_object_store_and_pass_over_words_for_s3(root:
     assert store.root == root
 
 
-def test_tables_of_a_bucket_share_what_speaks_to_it_as_long_as_one_of_them_lives() -> None:
+def test_tables_of_a_bucket_share_its_client_while_one_of_them_is_open() -> None:
     options = {"google_anonymous": "true"}
 
     def opened(root: str, **more: str) -> ObjectStore:
@@ -85,7 +85,7 @@ class FarAway(GcsBucket):
         return bytes(end - start)
 
 
-def test_the_more_is_sent_or_asked_for_the_longer_the_store_is_waited_for(
+def test_the_timeout_grows_with_the_bytes_sent_or_requested(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(object_store, "_PATIENCE_S", 0.001)
@@ -112,7 +112,7 @@ def test_a_whole_object_is_no_part_of_one() -> None:
         store.read_range("part-0.parquet", 2, 5, "1")
 
 
-def test_nobody_waits_while_another_bucket_looks_for_credentials(
+def test_no_request_waits_for_the_credentials_of_another_bucket(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks, finds = threading.Event(), threading.Event()

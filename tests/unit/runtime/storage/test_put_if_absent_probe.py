@@ -138,7 +138,7 @@ def test_a_store_that_breaks_the_contract_is_caught(
     assert store.files == {}
 
 
-def test_what_is_wrong_each_time_is_said_once_with_how_often() -> None:
+def test_a_repeated_problem_is_reported_once_with_a_count() -> None:
     report = probe(Overwriting(), 20)
     assert "both were told that they won (20 times)" in report.failures
     assert len(report.failures) < 10
@@ -163,7 +163,7 @@ def test_a_store_that_keeps_what_it_is_given_passes_and_its_scratch_files_are_co
     assert report.left == len(store.files) > 3
 
 
-def test_a_store_that_tells_losers_of_a_conflict_only_passes() -> None:
+def test_a_store_that_answers_losers_with_a_conflict_passes() -> None:
     report = probe(InConflict(), 20)
     assert report.failures == ()
     assert (report.won, report.unknown) == (20, 20)

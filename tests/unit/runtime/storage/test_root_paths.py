@@ -113,7 +113,7 @@ def test_what_is_no_place_of_its_own_is_refused(given: str) -> None:
         canonical_root(given)
 
 
-def test_who_forgets_a_slash_is_told_how_the_root_is_spelt() -> None:
+def test_a_root_with_a_missing_slash_is_refused_with_the_correct_one() -> None:
     with pytest.raises(Misconfigured, match=r"'data'.*file:///data/t "):
         canonical_root("file://data/t")
 

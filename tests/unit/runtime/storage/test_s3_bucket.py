@@ -122,7 +122,7 @@ def test_one_request_carries_the_whole_and_the_condition(store: Store) -> None:
     assert store.asked_first == 0, "the body need not wait until it is asked for"
 
 
-def test_each_put_carries_the_checksum_that_a_bucket_with_retention_asks_for(store: Store) -> None:
+def test_each_put_carries_the_checksum_that_a_bucket_with_retention_requires(store: Store) -> None:
     store.answers = [(200, b"")] * 2
     opened = store.opened()
     opened.put_if_absent("a", b"one", 5.0)
@@ -131,7 +131,7 @@ def test_each_put_carries_the_checksum_that_a_bucket_with_retention_asks_for(sto
     assert store.checksums == [sha256, "+XxdKZQb+xsv2rCHSQargg=="]
 
 
-def test_a_request_is_sent_after_its_turn_and_credentials_are_asked_for_before(
+def test_a_request_is_sent_after_its_turn_and_credentials_are_fetched_before(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.answers = [(200, b"")]
@@ -284,7 +284,7 @@ def test_a_page_that_a_gateway_answers_with_is_neither_a_file_nor_an_empty_folde
         opened.read("a") if ask == "read" else list(opened.list_from("_delta_log", ""))
 
 
-def test_a_store_that_leads_elsewhere_whatever_is_asked_is_unavailable(store: Store) -> None:
+def test_a_store_that_redirects_every_request_is_unavailable(store: Store) -> None:
     store.answers = [(307, b"")] * 2
     with pytest.raises(Unavailable, match="leads elsewhere"):
         store.opened().put_if_absent("a", b"one", 60.0)
@@ -350,7 +350,7 @@ def test_another_signature_is_left_to_the_other_way(
     assert store.came == []
 
 
-def test_what_other_clients_are_told_by_the_environment_is_not_for_this_one(
+def test_environment_variables_of_other_clients_are_ignored(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, result in {
@@ -371,7 +371,7 @@ def test_what_other_clients_are_told_by_the_environment_is_not_for_this_one(
     assert (store.signers, store.payers, store.tokens) == (["a"], [None], [None])
 
 
-def test_nobody_signs_where_that_is_asked_for(store: Store) -> None:
+def test_requests_are_unsigned_where_configured(store: Store) -> None:
     store.answers = [(200, b"")]
     assert S3Bucket("lake", {**store.place, "anonymous": "true"}).create_now(KEY, b"one", 5.0)
     assert store.signers == [""]
@@ -385,9 +385,7 @@ def test_a_file_of_certificates_that_is_not_there_is_named(
         store.bucket().create_now(KEY, b"one", 5.0)
 
 
-def test_a_success_with_an_unusual_etag_is_compared_and_s3fs_looks_at_the_next(
-    store: Store,
-) -> None:
+def test_a_success_with_an_unusual_etag_is_compared_and_s3fs_reads_the_next(store: Store) -> None:
     store.said = {"etag": '"0x8DC-unusual"'}
     store.answers = [(200, b""), (200, b""), (200, PAGE)]
     opened = store.opened()
@@ -440,7 +438,7 @@ def credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_credentials_that_are_over_are_looked_for_anew(store: Store, credentials: Path) -> None:
+def test_expired_credentials_are_resolved_again(store: Store, credentials: Path) -> None:
     opened = ObjectStore("s3://lake/t", store.place)
     store.answers = [(200, b""), EXPIRED, (200, b"one"), (200, b"")]
     assert opened.put_if_absent("a", b"one", PATIENCE_S) is Put.WON
@@ -452,7 +450,7 @@ def test_credentials_that_are_over_are_looked_for_anew(store: Store, credentials
     assert store.signers == ["old", "old", "new", "new"]
 
 
-def test_credentials_are_not_looked_for_at_every_refusal(store: Store, credentials: Path) -> None:
+def test_credentials_are_not_resolved_at_every_refusal(store: Store, credentials: Path) -> None:
     opened = ObjectStore("s3://lake/t", store.place)
     store.answers = [EXPIRED] * 3
     for _ in range(3):
@@ -490,7 +488,9 @@ def test_a_giver_of_credentials_that_hangs_keeps_no_other_store_waiting(
         assert put.result(10) is Put.WON
 
 
-def test_each_request_says_that_it_is_paid_for_where_a_bucket_asks_for_that(store: Store) -> None:
+def test_each_request_carries_the_requester_pays_header_where_it_is_configured(
+    store: Store,
+) -> None:
     listing = b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
     store.answers = [(200, b""), (200, b""), (200, b"one"), (200, listing), (200, b"")]
     paying = store.opened(aws_request_payer="true")
@@ -502,7 +502,7 @@ def test_each_request_says_that_it_is_paid_for_where_a_bucket_asks_for_that(stor
     assert store.payers == [*["requester"] * 4, None]
 
 
-def test_a_clock_that_is_wrong_is_told_from_rights_that_are(store: Store) -> None:
+def test_a_wrong_clock_is_distinguished_from_missing_rights(store: Store) -> None:
     code = b"<Error><Code>RequestTimeTooSkewed</Code><Message>too large</Message></Error>"
     store.answers = [(403, code)] * 2
     with pytest.raises(Unavailable, match="set this machine's clock"):
@@ -511,7 +511,7 @@ def test_a_clock_that_is_wrong_is_told_from_rights_that_are(store: Store) -> Non
         store.opened().put_if_absent("a", b"one", 5.0)
 
 
-def test_a_certificate_by_an_unknown_authority_is_told_from_rights_and_may_be_made_known(
+def test_an_unknown_certificate_authority_is_distinguished_from_missing_rights_and_can_be_trusted(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_certificate(tmp_path, "localhost")
@@ -528,7 +528,7 @@ def test_a_certificate_by_an_unknown_authority_is_told_from_rights_and_may_be_ma
     assert trusting.put_if_absent("b", b"two", PATIENCE_S) is Put.WON
 
 
-def test_what_a_store_says_of_a_put_that_stays_in_doubt_is_logged(
+def test_a_stores_answer_to_a_put_in_doubt_is_logged(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     full = b"<Error><Code>XMinioStorageFull</Code><Message>no room</Message></Error>"
@@ -575,7 +575,7 @@ def test_a_giver_of_tokens_that_does_not_answer_is_not_waited_for_beyond_measure
     assert store.came == []
 
 
-def test_a_store_that_takes_no_condition_is_told_by_its_class(store: Store) -> None:
+def test_a_store_without_conditional_puts_raises_its_own_error_class(store: Store) -> None:
     for status, said in ((501, NO_CONDITION), (403, "Unavailable")):
         store.answers = [(status, b"<Error><Code>No</Code></Error>")] * 2
         with pytest.raises(Unavailable) as raised:

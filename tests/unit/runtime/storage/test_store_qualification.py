@@ -57,7 +57,7 @@ def test_the_clouds_themselves_are_taken_at_their_word(root: str) -> None:
         (AZURE, "azure_endpoint_url"),
     ],
 )
-def test_what_speaks_like_them_shows_it_once(root: str, option: str) -> None:
+def test_a_compatible_store_is_probed_once(root: str, option: str) -> None:
     qualification = StoreQualification({option: "http://store"}, 5)
     first, second = Counting(root), Counting(f"{root}2")
     qualification.vet(first)
@@ -91,7 +91,7 @@ def test_an_endpoint_in_a_file_of_awss_tools_is_one_too(
     assert store.asked > 10
 
 
-def test_a_bucket_of_s3_express_is_asked_whether_it_lists_in_order() -> None:
+def test_a_bucket_of_s3_express_is_probed_for_ordered_listings() -> None:
     store = Counting("s3://bucket--use1-az4--x-s3/t")
     StoreQualification({}, 5).vet(store)
     assert store.asked > 10
@@ -131,7 +131,7 @@ def test_nobody_waits_for_a_probe_that_takes_its_time(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("is_safe", [True, False])
-def test_what_a_long_probe_found_is_heard_by_who_asks_now_and_then(
+def test_the_result_of_a_long_probe_reaches_rare_callers(
     is_safe: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_vetting, "WAIT_S", 0.0)
@@ -156,7 +156,7 @@ def test_what_a_long_probe_found_is_heard_by_who_asks_now_and_then(
     assert len(under_way) == 1
 
 
-def test_what_a_probe_found_is_told_again_for_a_while_before_it_is_repeated() -> None:
+def test_the_result_of_a_probe_is_reused_for_a_while() -> None:
     class Down(Counting):
         """Never answers."""
 
@@ -174,7 +174,7 @@ def test_what_a_probe_found_is_told_again_for_a_while_before_it_is_repeated() ->
     qualification.vet(Counting("s3://bucket/t"))
 
 
-def test_who_asks_for_no_contests_takes_every_store_as_it_comes() -> None:
+def test_without_contests_every_store_is_accepted() -> None:
     store = Counting("s3://bucket/t")
     StoreQualification({"endpoint_url": "http://store"}, 0).vet(store)
     assert store.asked == 0
@@ -208,7 +208,7 @@ def test_a_mount_point_with_a_tab_in_its_name_is_found(
     assert store_vetting._file_system(str(place / "t"), store_vetting._mounts()) == "nfs4"
 
 
-def test_where_the_kernel_tells_no_mounts_a_local_store_shows_it(
+def test_without_a_list_of_mounts_a_local_store_is_probed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_vetting, "_MOUNTS", str(tmp_path / "none"))

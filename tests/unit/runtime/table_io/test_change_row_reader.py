@@ -78,15 +78,13 @@ def table() -> Table:
     made.commit(PROTOCOL, metadata())
     made.commit(made.add("a", v=[1, 2]))
     made.commit(
-        remove("a"),
-        made.add("b", v=[2]),
-        made.cdc("c", v=[1], _change_type=["update_preimage"]),
+        remove("a"), made.add("b", v=[2]), made.cdc("c", v=[1], _change_type=["update_preimage"])
     )
     made.commit(remove("b"))
     return made
 
 
-def told(rows: pa.Table) -> list[tuple[Any, ...]]:
+def as_tuples(rows: pa.Table) -> list[tuple[Any, ...]]:
     columns = ["v", "_change_type", "_commit_version"]
     return [tuple(row.values()) for row in rows.select(columns).to_pylist()]
 
@@ -98,16 +96,16 @@ def refusal(table: Table, *versions: int) -> tuple[type[TidegateError], str]:
 
 
 def test_changes_come_from_change_files_else_from_data_files(table: Table) -> None:
-    assert told(read_changes(table.store, 0)) == [
+    assert as_tuples(read_changes(table.store, 0)) == [
         (1, "insert", 1),
         (2, "insert", 1),
         (1, "update_preimage", 2),
         (2, "delete", 3),
     ]
-    assert told(read_changes(table.store, 3, 3)) == [(2, "delete", 3)]
+    assert as_tuples(read_changes(table.store, 3, 3)) == [(2, "delete", 3)]
 
 
-def test_the_shape_is_the_tables_and_what_is_told_of_a_change(table: Table) -> None:
+def test_the_schema_is_the_tables_with_the_columns_of_the_change_feed(table: Table) -> None:
     result = read_changes(table.store, 1, 1)
     assert result.schema.names == ["p", "v", "_change_type", "_commit_version", "_commit_timestamp"]
     assert result.schema.field("_commit_timestamp").type == pa.timestamp("us", "UTC")
@@ -127,10 +125,10 @@ def test_a_commits_own_timestamp_goes_before_its_files(table: Table) -> None:
 
 
 def test_an_end_past_the_newest_version_is_the_newest(table: Table) -> None:
-    assert told(read_changes(table.store, 3, 99)) == [(2, "delete", 3)]
+    assert as_tuples(read_changes(table.store, 3, 99)) == [(2, "delete", 3)]
 
 
-def test_a_stream_of_changes_reads_a_file_when_its_batch_is_asked_for(table: Table) -> None:
+def test_a_stream_of_changes_reads_a_file_when_its_batch_is_requested(table: Table) -> None:
     shape, batches = stream_changes(table.store, 0)
     whole = read_changes(table.store, 0)
     first = next(batches)
@@ -144,7 +142,7 @@ def test_a_stream_of_changes_reads_a_file_when_its_batch_is_asked_for(table: Tab
         list(batches)
 
 
-def test_a_stream_of_changes_judges_its_range_at_once(table: Table) -> None:
+def test_a_stream_of_changes_checks_its_range_at_once(table: Table) -> None:
     with pytest.raises(InvalidRequest):
         stream_changes(table.store, 99)
 
@@ -161,17 +159,17 @@ def test_versions_that_recorded_no_changes_are_refused(table: Table) -> None:
     assert refusal(table, 3) == (InvalidRequest, "CdfNotEnabled")
     assert refusal(table, 4) == (InvalidRequest, "CdfNotEnabled")
     assert read_changes(table.store, 5).num_rows == 0
-    assert told(read_changes(table.store, 3, 3)) == [(2, "delete", 3)]
+    assert as_tuples(read_changes(table.store, 3, 3)) == [(2, "delete", 3)]
 
 
-def test_older_rows_are_told_in_the_newest_schema(table: Table) -> None:
+def test_older_rows_are_read_in_the_newest_schema(table: Table) -> None:
     table.commit(metadata(FEED, PARTITION, LONG, TEXT))
     table.commit(table.add("d", v=[5], s=["new"]))
     rows = read_changes(table.store, 3).select(["v", "s"]).to_pylist()
     assert rows == [{"v": 2, "s": None}, {"v": 5, "s": "new"}]
 
 
-def test_a_schema_that_cannot_be_told_in_the_newest_is_refused(table: Table) -> None:
+def test_a_schema_that_cannot_be_read_as_the_newest_is_refused(table: Table) -> None:
     table.commit(metadata(FEED, PARTITION, {**LONG, "type": "string"}))
     assert refusal(table, 1, 3) == (UnsupportedFeature, "UnsupportedFeature")
     assert read_changes(table.store, 4).num_rows == 0
@@ -210,10 +208,7 @@ def test_a_commit_that_is_gone_is_a_gap(table: Table) -> None:
 
 
 def named(name: str, physical: str, number: int, kind: str = "long") -> dict[str, Any]:
-    about = {
-        "delta.columnMapping.id": number,
-        "delta.columnMapping.physicalName": physical,
-    }
+    about = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": physical}
     return {"name": name, "type": kind, "nullable": True, "metadata": about}
 
 
@@ -234,7 +229,7 @@ def renamed() -> Table:
     return made
 
 
-def test_changes_of_mapped_columns_are_told_in_the_names_of_the_end(renamed: Table) -> None:
+def test_changes_of_mapped_columns_have_the_names_of_the_last_version(renamed: Table) -> None:
     assert read_changes(renamed.store, 0, 3).column("v").to_pylist() == [1, 2]
     assert read_changes(renamed.store, 0, 1).column("v").to_pylist() == [1]
     result = read_changes(renamed.store, 4)

@@ -265,7 +265,7 @@ def test_a_sidecar_lies_in_the_tables_own_folder_however_its_path_is_spelled(pat
     assert read_checkpoint(store, files).files["path"].to_pylist() == ["f"]
 
 
-def test_statistics_in_their_own_types_stay_so_until_somebody_asks() -> None:
+def test_typed_statistics_stay_typed_until_they_are_used() -> None:
     add = rows(
         pa.struct([("path", pa.string()), ("stats_parsed", STATS)]),
         {"path": "f", "stats_parsed": ODD_TYPES},

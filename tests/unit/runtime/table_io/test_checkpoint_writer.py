@@ -21,10 +21,7 @@ from tidegate_delta.log.file_names import LAST_CHECKPOINT, checkpoint_name, comm
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_runtime.storage.local_store import LocalStore
 from tidegate_runtime.table_io.checkpoint_reader import whole_checkpoint
-from tidegate_runtime.table_io.checkpoint_writer import (
-    hinted_version,
-    move_hint_forward,
-)
+from tidegate_runtime.table_io.checkpoint_writer import hinted_version, move_hint_forward
 from tidegate_runtime.table_io.data_file_reader import read_table
 from tidegate_runtime.table_io.open_table import open_snapshot
 

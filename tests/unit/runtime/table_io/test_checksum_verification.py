@@ -31,14 +31,14 @@ def test_a_version_without_a_checksum_file_is_taken_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"numFiles":1}'])
-def test_a_checksum_file_that_can_not_be_read_says_nothing(content: bytes) -> None:
+def test_an_unreadable_checksum_file_verifies_nothing(content: bytes) -> None:
     store = table()
     store.files[in_log(checksum_name(1))] = content
     assert stated_checksum(store, 1) is None
     assert checksum_contradiction(store, open_snapshot(store)) == ""
 
 
-class Asked(MemoryStore):
+class RecordingStore(MemoryStore):
     """A store that records reads and counts listings."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
@@ -54,7 +54,7 @@ class Asked(MemoryStore):
         return super().list_from(folder, start)
 
 
-def test_a_plain_read_is_told_whether_its_checksum_file_agrees() -> None:
+def test_a_plain_read_learns_whether_its_checksum_file_agrees() -> None:
     store = table()
     assert open_snapshot(store).checksum == ABSENT
     state(store)
@@ -73,7 +73,7 @@ def test_the_verdict_costs_one_request_where_there_is_a_file_and_none_where_not(
     state(stated)
     cost = []
     for store in (plain, stated):
-        asked = Asked(store.files)
+        asked = RecordingStore(store.files)
         open_snapshot(asked)
         cost.append((asked.listings, asked.read_files.count(checksum_name(1))))
     assert cost == [(1, 0), (1, 1)]
@@ -91,7 +91,7 @@ def test_a_doubt_is_logged_once_a_version(caplog: pytest.LogCaptureFixture) -> N
         assert word in result
 
 
-def test_what_moved_on_was_not_asked() -> None:
+def test_a_table_that_moved_on_is_not_verified() -> None:
     store = table()
     state(store)
     before = open_snapshot(store)

@@ -122,7 +122,7 @@ def test_the_number_of_row_groups_stays_small(table: Table) -> None:
     assert pq.read_metadata(io.BytesIO(content)).num_row_groups <= 90 / GROUP_ROWS + 5
 
 
-def test_whatever_is_added_and_removed_the_checkpoint_says_what_the_log_says() -> None:
+def test_after_any_adds_and_removes_the_checkpoint_equals_the_log() -> None:
     random, table = Random(7), Table(files=100)
     count = 0
     for number in range(40):

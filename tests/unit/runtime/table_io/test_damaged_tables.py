@@ -252,7 +252,7 @@ def store_with(damage: Damage) -> MemoryStore:
     return store
 
 
-def told(damage: Damage, face: Face) -> str:
+def message_of(damage: Damage, face: Face) -> str:
     """Return the message in which an interface reports the damage, after checking its content."""
     store = store_with(damage)
     with pytest.raises(TidegateError) as raised:
@@ -269,27 +269,27 @@ def told(damage: Damage, face: Face) -> str:
 
 @pytest.mark.parametrize("name", OF_THE_LOG)
 def test_a_damaged_log_is_refused_when_the_table_is_opened(name: str) -> None:
-    told(OF_THE_LOG[name], open_snapshot)
+    message_of(OF_THE_LOG[name], open_snapshot)
 
 
 @pytest.mark.parametrize("name", OF_THE_LOG)
 def test_a_damaged_log_is_refused_when_its_changes_are_read(name: str) -> None:
-    told(OF_THE_LOG[name], lambda store: read_changes(store, 0))
+    message_of(OF_THE_LOG[name], lambda store: read_changes(store, 0))
 
 
 @pytest.mark.parametrize("name", [name for name in OF_THE_LOG if "size" not in name])
 def test_a_damaged_log_is_refused_when_its_keys_are_read(name: str) -> None:
-    told(OF_THE_LOG[name], open_keys)
+    message_of(OF_THE_LOG[name], open_keys)
 
 
 @pytest.mark.parametrize("name", OF_THE_DATA)
 def test_damaged_data_are_refused_when_they_are_read(name: str) -> None:
-    told(OF_THE_DATA[name], lambda store: read_table(store, open_snapshot(store)))
+    message_of(OF_THE_DATA[name], lambda store: read_table(store, open_snapshot(store)))
 
 
 @pytest.mark.parametrize("name", OF_THE_DATA)
 def test_damaged_data_are_refused_when_changes_are_read(name: str) -> None:
-    told(OF_THE_DATA[name], lambda store: read_changes(store, 1))
+    message_of(OF_THE_DATA[name], lambda store: read_changes(store, 1))
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_a_damaged_commit_is_refused_when_it_is_followed(name: str) -> None:
     whole = MemoryStore(builders.ROOT)
     whole.files.update(tables.template())
     before = open_snapshot(whole, 1)
-    told(OF_THE_LOG[name], lambda store: refresh(store, before))
+    message_of(OF_THE_LOG[name], lambda store: refresh(store, before))
 
 
 def v2_store(change: Callable[[Files, str], None]) -> MemoryStore:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tests import builders
+from tests.definitions import one_file
 from tests.fakes.memory_store import MemoryStore
 from tests.support.refusals import refused
 from tests.support.table_files import parquet
@@ -15,7 +16,7 @@ from tidegate_delta.data_skipping.file_statistics import compute
 from tidegate_delta.deletion_vectors import descriptors, roaring_bitmap
 from tidegate_delta.deletion_vectors.descriptors import RowChoice
 from tidegate_delta.errors import BrokenLog, InvalidRequest, Unavailable, UnsupportedFeature
-from tidegate_delta.log.actions import Add, Metadata, Protocol
+from tidegate_delta.log.actions import Metadata, Protocol
 from tidegate_delta.log.file_names import Version
 from tidegate_delta.schema.column_mapping import ColumnMappingMode
 from tidegate_delta.schema.types import LONG, StructField, parse_schema
@@ -113,7 +114,7 @@ def test_partition_columns_in_another_case_than_the_schemas_are_refused_by_name(
             open_snapshot(store)
 
 
-def test_only_the_columns_asked_for_are_read_in_their_order() -> None:
+def test_only_the_columns_requested_are_read_in_their_order() -> None:
     rows = pa.table({"a": [1], "b": ["x"]})
     of = metadata("p", a="long", b="string", p="long")
     assert read(rows, of, "P", "a", p="5").to_pylist() == [{"p": 5, "a": 1}]
@@ -206,7 +207,7 @@ def test_a_type_that_cannot_be_read_as_the_schemas_names_the_column() -> None:
         read(pa.table({"a": [2**40]}), metadata(a="integer"))
 
 
-def test_a_missing_file_and_a_torn_file_are_told_apart() -> None:
+def test_a_missing_file_and_a_torn_file_are_distinguished() -> None:
     of = metadata(a="long")
     with refused(BrokenLog, "DataFileMissing"):
         list(read_file(MemoryStore(), row_of("a"), of))
@@ -238,7 +239,7 @@ def test_a_path_may_hold_what_a_uri_may() -> None:
         list(read_file(store, row_of("p=1/../../a.parquet"), metadata(a="long")))
 
 
-def test_absolute_paths_lead_where_they_say_within_the_same_kind_of_store(tmp_path: Path) -> None:
+def test_absolute_paths_are_followed_within_the_same_kind_of_store(tmp_path: Path) -> None:
     (tmp_path / "table").mkdir()
     (tmp_path / "else where").mkdir()
     content = parquet(pa.table({"a": [1]}))
@@ -325,7 +326,7 @@ def test_only_the_rows_that_are_meant_are_read() -> None:
     assert values(RowChoice(without=new, only=old)) == []
 
 
-def test_a_missing_data_file_is_told_before_its_missing_vector() -> None:
+def test_a_missing_data_file_is_reported_before_its_missing_vector() -> None:
     vector = {"storageType": "u", "pathOrInlineDv": "0" * 20, "sizeInBytes": 1, "cardinality": 1}
     with refused(BrokenLog, "DataFileMissing"):
         list(
@@ -340,16 +341,7 @@ def table(**partitions: list[int]) -> tuple[MemoryStore, Snapshot]:
     for name, values in partitions.items():
         rows = pa.table({"v": values})
         store.files[name] = parquet(rows)
-        adds.append(
-            Add(
-                path=name,
-                partition_values={"p": name},
-                size=1,
-                modification_time=0,
-                data_change=True,
-                stats=compute(rows, schema),
-            )
-        )
+        adds.append(one_file(name, partition_values={"p": name}, stats=compute(rows, schema)))
     return store, Snapshot(
         version=Version(0),
         protocol=Protocol(min_reader_version=1, min_writer_version=2),
@@ -423,10 +415,7 @@ def test_int96_of_the_years_1_to_9999_is_read(spark_table: Path) -> None:
 @pytest.mark.parametrize("mode", ["name", "id"])
 def test_mapped_columns_are_read_by_what_files_and_the_log_call_them(mode: str) -> None:
     def mapped(name: str, kind: Any, number: int) -> dict[str, Any]:
-        about = {
-            "delta.columnMapping.id": number,
-            "delta.columnMapping.physicalName": f"c{number}",
-        }
+        about = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"c{number}"}
         return {"name": name, "type": kind, "nullable": True, "metadata": about}
 
     fields = [

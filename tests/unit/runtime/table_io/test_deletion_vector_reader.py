@@ -70,13 +70,13 @@ def test_a_vector_whose_file_is_gone_is_missing() -> None:
         lambda content: content[:-1] + bytes([content[-1] ^ 1]),
     ],
 )
-def test_a_damaged_file_is_told_as_such(damaged: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_file_is_reported_as_damaged(damaged: Callable[[bytes], bytes]) -> None:
     store, vectors = stored()
     store.files[f"a b/{NAME}"] = damaged(store.files[f"a b/{NAME}"])
     assert error_class(store, vectors[-1]) == "CorruptDeletionVector"
 
 
-def test_a_descriptor_that_cannot_be_is_told_as_damage() -> None:
+def test_an_impossible_descriptor_is_reported_as_damage() -> None:
     store, (vector, _) = stored()
     for changed in (
         {"offset": 2},
@@ -89,7 +89,7 @@ def test_a_descriptor_that_cannot_be_is_told_as_damage() -> None:
         assert error_class(store, vector.with_(**changed)) == "CorruptDeletionVector"
 
 
-def test_a_malformed_descriptor_is_told_with_its_file() -> None:
+def test_a_malformed_descriptor_is_reported_with_its_file() -> None:
     with refused(BrokenLog, "CorruptDeletionVector", match="data"):
         live_rows(MemoryStore(), {"path": "data", "deletionVector": {"storageType": "i"}})
 

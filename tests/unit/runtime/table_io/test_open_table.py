@@ -116,7 +116,7 @@ def test_an_empty_folder_is_no_table() -> None:
     assert refusal(MemoryStore()) == "NotADeltaTable"
 
 
-def test_a_version_and_a_timestamp_are_not_asked_for_at_once() -> None:
+def test_a_version_and_a_timestamp_are_not_accepted_together() -> None:
     with pytest.raises(InvalidRequest):
         open_snapshot(table(), version=1, timestamp_ms=1)
 
@@ -171,8 +171,7 @@ def test_a_torn_commit_among_many_is_refused_by_its_name_once(
 
 
 @pytest.mark.parametrize(
-    ("rows", "error"),
-    [((metadata(),), "MissingProtocol"), ((PROTOCOL,), "MissingMetadata")],
+    ("rows", "error"), [((metadata(),), "MissingProtocol"), ((PROTOCOL,), "MissingMetadata")]
 )
 def test_a_log_without_its_head_is_refused(rows: tuple[dict[str, Any], ...], error: str) -> None:
     store = MemoryStore()

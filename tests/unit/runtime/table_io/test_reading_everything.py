@@ -23,9 +23,7 @@ FEATURES = ("timestampNtz", "timestampNanos")
 
 
 def table_of(
-    columns: dict[str, Any],
-    content: bytes,
-    partition: dict[str, str | None] | None = None,
+    columns: dict[str, Any], content: bytes, partition: dict[str, str | None] | None = None
 ) -> MemoryStore:
     about = builders.metadata()["metaData"]
     fields = [
@@ -131,7 +129,7 @@ def test_partition_values_at_their_edges_are_read(kind: str, text: str, value: A
     assert result["p"].to_pylist() == [value]
 
 
-def test_days_past_the_year_9999_are_read_from_partitions_and_statistics_do_not_mind() -> None:
+def test_days_past_the_year_9999_are_read_from_partitions_and_allowed_in_statistics() -> None:
     days = pa.array([2_932_897], pa.int32()).cast(pa.date32())
     store = table_of(
         {"d": "date", "p": "date"}, parquet(pa.table({"d": days})), {"p": "+10000-01-01"}

@@ -6,11 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tidegate_runtime.table_io.row_group_copying import (
-    RowGroup,
-    append_row_groups,
-    read_row_groups,
-)
+from tidegate_runtime.table_io.row_group_copying import RowGroup, append_row_groups, read_row_groups
 
 GROUP_ROWS = 100
 PIECES = (3, 7, 8, 9, 1)

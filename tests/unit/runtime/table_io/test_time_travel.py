@@ -72,7 +72,7 @@ def test_ages_that_do_not_rise_are_made_to() -> None:
     assert [found(store, at_ms) for at_ms in (10, 11, 12, 19, 20)] == [0, 1, 2, 2, 3]
 
 
-def test_only_the_versions_asked_for_are_told() -> None:
+def test_only_the_versions_requested_are_listed() -> None:
     store = by_age(10, 20, 30)
     assert commit_timestamps(store, open_snapshot(store), 1, 1) == {1: 20}
 
@@ -85,7 +85,7 @@ def test_time_is_split_where_commits_begin_to_carry_their_own() -> None:
     assert [found(store, at_ms) for at_ms in asked] == [0, 1, 1, 2, 2, 3, 3, 4]
 
 
-def test_a_table_that_was_created_with_its_own_time_never_looks_at_ages() -> None:
+def test_a_table_created_with_in_commit_timestamps_never_reads_file_times() -> None:
     store = MemoryStore()
     put(store, 0, 9999, info(50), PROTOCOL, metadata(enableInCommitTimestamps="true"))
     put(store, 1, 1, info(60))
@@ -173,7 +173,7 @@ def test_a_time_is_found_without_listing_what_lies_past_it() -> None:
         assert len(listed.listed) < 10
 
 
-def test_times_of_some_versions_are_told_from_a_listing_of_what_is_near_them() -> None:
+def test_times_of_some_versions_are_read_from_a_listing_near_them() -> None:
     store = by_age(*range(1_000))
     listed = NotingListings(store)
     head = open_snapshot(listed)
@@ -205,7 +205,7 @@ def test_a_log_that_begins_with_a_checkpoint_is_travelled_from_there() -> None:
         found(store, 19)
 
 
-def test_a_table_with_its_own_time_is_told_without_listing_its_log() -> None:
+def test_a_table_with_in_commit_timestamps_is_resolved_without_listing_its_log() -> None:
     store = enabled_at_two()
     head = open_snapshot(store)
 

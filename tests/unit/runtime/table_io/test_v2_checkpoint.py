@@ -16,11 +16,7 @@ from tidegate_delta.checkpoints.rows_since_checkpoint import CheckpointState
 from tidegate_delta.errors import BrokenLog, Unavailable
 from tidegate_delta.log.file_names import commit_name, in_log
 from tidegate_runtime.table_io import checkpoint_writer, stored_checkpoint
-from tidegate_runtime.table_io.checkpoint_writer import (
-    WrittenCheckpoint,
-    write_classic,
-    write_v2,
-)
+from tidegate_runtime.table_io.checkpoint_writer import WrittenCheckpoint, write_classic, write_v2
 from tidegate_runtime.table_io.open_table import open_snapshot
 from tidegate_runtime.table_io.stored_checkpoint import follow, load_state
 

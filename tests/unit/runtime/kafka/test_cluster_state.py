@@ -66,11 +66,11 @@ def test_a_port_that_accepts_connections_is_well(plain_port: int) -> None:
 
 
 @pytest.mark.parametrize("server", ["localhost", "localhost:kafka", ":9092"])
-def test_what_is_no_address_is_said_to_be_none(server: str) -> None:
+def test_an_invalid_address_is_reported(server: str) -> None:
     assert "write host:port" in (fault_of_server(server, PLAIN) or "")
 
 
-def test_a_closed_port_and_an_unknown_name_are_told_apart() -> None:
+def test_a_closed_port_and_an_unknown_name_are_distinguished() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     assert "refused" in (fault_of_server(f"127.0.0.1:{port}", PLAIN) or "")

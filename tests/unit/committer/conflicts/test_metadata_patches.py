@@ -5,17 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import (
-    Gate,
-    Row,
-    add,
-    metadata,
-    proposal,
-    protocol,
-    remove,
-    row_delete,
-    rows_of,
-)
+from tests.builders import Gate, Row, add, metadata, proposal, protocol, remove, row_delete, rows_of
 from tests.support.feature_rows import mapped
 from tests.support.other_engines import write
 from tests.support.outcomes import rejection_of, rules_of
@@ -287,7 +277,7 @@ def test_who_was_behind_a_harmless_patch_commits(change: Row) -> None:
         (unset("delta.enableTypeWidening"), "delta.enableTypeWidening"),
     ],
 )
-def test_who_was_behind_a_patch_that_asks_something_of_rows_conflicts(
+def test_a_proposal_behind_a_patch_with_requirements_of_rows_conflicts(
     gate: Gate, change: Row, named: str
 ) -> None:
     first, second = gate.ask(patch(change), proposal(add("b"), read_version=1))
@@ -326,7 +316,7 @@ def test_who_was_behind_a_default_has_not_filled_the_column(
     assert why in rejection_of(second).reason
 
 
-def test_a_patch_speaks_of_what_it_brings_itself_and_of_what_lies_inside(gate: Gate) -> None:
+def test_a_patch_touches_what_it_adds_and_what_is_nested_in_it(gate: Gate) -> None:
     struct = {"type": "struct", "fields": [new("f")["column"], new("g")["column"]]}
     array = {"type": "array", "elementType": struct, "containsNull": True}
     first = patch(
@@ -377,7 +367,7 @@ def test_a_change_of_a_partition_column_lets_nobody_pass() -> None:
     assert rules_of(result) == ["committed", "metadata_changed"]
 
 
-def test_whole_metadata_is_judged_as_ever(gate: Gate) -> None:
+def test_whole_metadata_is_checked_as_before(gate: Gate) -> None:
     rows = [row for rows in gate.entries() for row in rows if "metaData" in row]
     whole = json.loads(json.dumps(rows[-1]))
     whole["metaData"]["configuration"]["theirs"] = "1"

@@ -56,11 +56,11 @@ def test_protected_checkpoints_do_not_keep_us_from_writing_one_more() -> None:
     check("checkpointProtection", **bound)
 
 
-def test_a_table_that_asks_for_checkpoints_of_the_second_kind_is_summarised() -> None:
+def test_a_table_with_v2_checkpoints_is_summarised() -> None:
     assert wants_v2(check_for_readers("v2Checkpoint", **{"delta.checkpointPolicy": "v2"}))
 
 
-def test_a_table_that_asks_for_them_and_does_not_tell_its_readers_is_refused() -> None:
+def test_a_table_that_enables_them_without_the_reader_feature_is_refused() -> None:
     with pytest.raises(UnsupportedFeature, match="v2Checkpoint"):
         check(**{"delta.checkpointPolicy": "v2"})
 

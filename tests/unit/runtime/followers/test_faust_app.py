@@ -22,7 +22,7 @@ def test_a_record_that_came_in_between_starts_the_count_anew() -> None:
     assert left(skipped, 2) == [0, 2]
 
 
-def test_an_answer_that_is_older_than_a_record_says_nothing() -> None:
+def test_an_answer_that_is_older_than_a_record_is_ignored() -> None:
     skipped = SkippedRecords()
     left(skipped, 1)
     asked_at = skipped.moment
@@ -59,7 +59,7 @@ def test_only_partitions_that_end_beyond_what_was_heard_are_suspected() -> None:
     assert skipped.with_undelivered({AT: 6, OTHER: 0}) == [AT]
 
 
-def test_a_partition_whose_position_is_its_end_is_not_asked_for_again() -> None:
+def test_a_partition_whose_position_is_its_end_is_not_read_again() -> None:
     skipped = SkippedRecords()
     assert skipped.found({AT: (5, 5)}, skipped.moment) == 0
     assert skipped.with_undelivered({AT: 5}) == []

@@ -3,28 +3,15 @@
 import pyarrow as pa
 import pytest
 
+from tests.definitions import one_file
 from tidegate_delta.checkpoints.rows_since_checkpoint import SCANS_BEFORE_INDEX, StoredKeys
-from tidegate_delta.log.actions import Add
 from tidegate_delta.snapshots.file_action_columns import adds_to_columns
 
 ROWS = 1_000
 
 
 def stored(*paths: str) -> StoredKeys:
-    return StoredKeys(
-        adds_to_columns(
-            [
-                Add(
-                    path=path,
-                    partition_values={},
-                    size=1,
-                    modification_time=0,
-                    data_change=True,
-                )
-                for path in paths
-            ]
-        )
-    )
+    return StoredKeys(adds_to_columns([one_file(path) for path in paths]))
 
 
 def rows_of(mask: pa.Array | None) -> list[int] | None:

@@ -61,7 +61,7 @@ def typed(of: Metadata, added: list[Add]) -> pa.Table:
     return pa.table(dict(zip(names, columns(parsed, adds_to_columns(added)), strict=True)))
 
 
-def test_a_statistic_that_its_type_cannot_hold_is_null_and_keeps_no_other_from_being_told() -> None:
+def test_a_statistic_that_its_type_cannot_hold_is_null_and_the_others_stay() -> None:
     texts = [*odd_statistics(), json.dumps(GOOD)]
     added = [Add.model_validate(add(f"a{at}", stats=text)["add"]) for at, text in enumerate(texts)]
     result = typed(about([]), added)

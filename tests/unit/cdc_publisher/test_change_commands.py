@@ -3,18 +3,23 @@
 import json
 from pathlib import Path
 from typing import get_args
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
+from typer.testing import CliRunner
 
+from tests.fakes.memory_bus import MemoryBus
 from tests.unit.cdc_publisher.memory_change_topic import Topic, stream
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
 from tidegate_cdc_publisher.change_records import ChangeRecord
+from tidegate_cdc_publisher.cli import change_commands, table_copy_commands
 from tidegate_cdc_publisher.cli.change_commands import change_line
 from tidegate_cdc_publisher.record_form import Envelope, Format, RecordForm
 from tidegate_cdc_publisher.schema_registry import Registry
 from tidegate_delta.errors import InvalidRequest, Misconfigured
+from tidegate_messages.published_records import TableRecord
 from tidegate_runtime.kafka.client_protocols import Offset, Record, TopicPartition
 
 
@@ -89,3 +94,53 @@ def test_a_record_of_somebody_else_is_named() -> None:
     record = Record(TopicPartition("cdc.t", 0), Offset(7), None, b"hello", ())
     with pytest.raises(InvalidRequest, match="offset 7"):
         change_line(record, None, as_json=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("snapshot", "t", "--pause", "--stop"), "give one of them"),
+        (("snapshot", "t", "--resume", "--incremental"), "give one of them"),
+        (("snapshot", "t", "--stop", "--reason", "x"), "give one of them"),
+        (("snapshot", "t", "--where", "id < 3"), "add --incremental"),
+        (("reset", "t"), "give one of the two"),
+        (("reset", "t", "--to", "3", "--anew"), "give one of the two"),
+        (("reset", "t", "--anew", "--reason", "x"), "it goes with --to"),
+        (("skip", "t"), "Missing option '--to'"),
+    ],
+)
+def test_incompatible_options_are_refused_before_a_broker_is_contacted(
+    arguments: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    ended = CliRunner().invoke(change_commands.app, arguments)
+    assert ended.exit_code == 2
+    assert said in ended.stderr
+
+
+@pytest.mark.parametrize("envelope", ["flat", "delta"])
+@pytest.mark.parametrize("verb", ["replay", "verify"])
+def test_an_envelope_that_is_not_debeziums_is_named_and_is_no_fault_of_ours(
+    tmp_path: Path, envelope: Envelope, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, topic = WrittenTable(tmp_path / "t").create(), Topic()
+    table.append(rows(1, 2))
+    stream(table, topic, form=RecordForm("json", "json", envelope=envelope)).catch_up(1)
+    bus, at = MemoryBus({"tidegate.cdc.t": 1}), TopicPartition("tidegate.cdc.t", 0)
+    for record in topic.records:
+        bus.append(at, record.key, record.value)
+    registered = TableRecord.model_validate(
+        {
+            "table": UUID(int=1),
+            "table_root": table.root,
+            "name": "t",
+            "proposals_topic": "tidegate.proposals",
+            "topic_partition": 0,
+        }
+    )
+    monkeypatch.setattr(table_copy_commands, "KafkaBus", lambda *_: bus)
+    monkeypatch.setattr(table_copy_commands, "find_stream", lambda *_: registered)
+    monkeypatch.setattr(table_copy_commands, "_published", lambda *_: 1)
+    ended = CliRunner().invoke(change_commands.app, [verb, "t", "--quiet", "1"])
+    assert ended.exit_code == 2, ended.exception
+    assert "its value is not Debezium's envelope" in ended.stderr

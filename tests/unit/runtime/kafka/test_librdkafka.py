@@ -1,5 +1,8 @@
+import logging
+from typing import Any, cast
+
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from tidegate_delta.errors import (
     Fenced,
@@ -9,7 +12,8 @@ from tidegate_delta.errors import (
     TidegateError,
     Unavailable,
 )
-from tidegate_runtime.kafka.librdkafka import passes, translated, undelivered
+from tidegate_runtime.kafka.librdkafka import LibraryLog, passes, records, translated, undelivered
+from tidegate_runtime.observability.logs import QUIET_S
 
 
 @pytest.mark.parametrize(
@@ -75,7 +79,7 @@ def test_a_record_too_large_for_its_topic_names_what_an_operator_lowered() -> No
         (KafkaError.KAFKA_STORAGE_ERROR, Unavailable, "disk"),
     ],
 )
-def test_brokers_that_answer_are_not_said_to_be_silent(
+def test_brokers_that_answer_are_not_reported_as_silent(
     code: int, kind: type[TidegateError], remedy: str
 ) -> None:
     ours = translated(KafkaError(code), "do it")
@@ -112,3 +116,97 @@ def test_what_the_library_mends_passes() -> None:
     assert passes(KafkaError(KafkaError._PARTITION_EOF))
     assert not passes(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
     assert not passes(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+
+REFUSED = ("FAIL", "client#1", "Connect to 127.0.0.1:9092 failed: Connection refused")
+
+
+class Times:
+    """A clock that a test sets."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_one_of_a_kind_is_logged_and_the_next_counts_those_suppressed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    times = Times()
+    library = LibraryLog(times)
+    for _ in range(5):
+        library.log(logging.ERROR, "%s [%s] %s", *REFUSED)
+    library.log(logging.WARNING, "%s [%s] %s", "ERROR", "client#1", "1/1 brokers are down")
+    assert len(messages(caplog)) == 2
+    assert "Connection refused" in messages(caplog)[0]
+    times.now_s += QUIET_S
+    library.log(logging.ERROR, "%s [%s] %s", *REFUSED)
+    assert messages(caplog)[2].endswith("held_back=4")
+    library.log(logging.ERROR, "%s [%s] %s", *REFUSED)
+    assert len(messages(caplog)) == 3
+
+
+def test_nothing_of_the_librarys_is_more_than_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    LibraryLog(Times()).log(logging.CRITICAL, "%s [%s] %s", *REFUSED)
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+class FakeMessage:
+    """A message whose headers the library may fail to decode."""
+
+    def __init__(self, headers: Any) -> None:
+        self._headers = headers
+
+    def headers(self) -> Any:
+        """Return the headers, or raise as the library does for a name that is not UTF-8."""
+        if isinstance(self._headers, BaseException):
+            raise self._headers
+        return self._headers
+
+    def error(self) -> None:
+        """Return None."""
+
+    def topic(self) -> str:
+        """Return its topic."""
+        return "t"
+
+    def partition(self) -> int:
+        """Return its partition."""
+        return 0
+
+    def offset(self) -> int:
+        """Return its offset."""
+        return 7
+
+    def key(self) -> None:
+        """Return None."""
+
+    def value(self) -> bytes:
+        """Return its value."""
+        return b"{}"
+
+    def timestamp(self) -> tuple[int, int]:
+        """Return the broker's timestamp."""
+        return (1, 9)
+
+
+def read(headers: Any) -> Any:
+    [record] = records([cast("Message", FakeMessage(headers))], "read")
+    assert (record.offset, record.value, record.timestamp_ms) == (7, b"{}", 9)
+    return record.headers
+
+
+def test_headers_are_pairs_of_a_name_and_octets() -> None:
+    assert read([("a", b"1"), ("a", "2"), ("b", None)]) == (("a", b"1"), ("a", b"2"), ("b", b""))
+    assert read(None) == ()
+
+
+def test_headers_that_the_library_cannot_read_are_none() -> None:
+    unreadable = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+    assert read(unreadable) == ()
+    assert read(SystemError("headers returned a result with an exception set")) == ()
