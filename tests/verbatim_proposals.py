@@ -16,10 +16,10 @@ def stage(store: LogStore, version: int, content: bytes) -> ClaimCheck:
     return ClaimCheck(path=path, size=len(content), sha256=sha256(content))
 
 
-def verbatim(gate: builders.Gate, version: int, *rows: builders.Row, **told: Any) -> Proposal:
+def verbatim(gate: builders.Gate, version: int, *rows: builders.Row, **fields: Any) -> Proposal:
     """Return a proposal of some rows as exactly one version, staged in the gate's store."""
-    root = told.get("table_root", builders.ROOT)
+    root = fields.get("table_root", builders.ROOT)
     store = gate.stores.setdefault(root, MemoryStore(root))
     claim = stage(store, version, builders.to_bytes(rows))
     known = {"kind": "verbatim", "exact_version": version, "claim_check": claim}
-    return builders.proposal(**{"read_version": version - 1, **known, **told})
+    return builders.proposal(**{"read_version": version - 1, **known, **fields})

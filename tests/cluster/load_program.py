@@ -25,10 +25,10 @@ PATIENCE_S = 300.0
 _said = threading.Lock()
 
 
-def emit(**said: object) -> None:
+def emit(**fields: object) -> None:
     """Print a line of JSON at once."""
     with _said:
-        sys.stdout.write(orjson.dumps(said).decode() + "\n")
+        sys.stdout.write(orjson.dumps(fields).decode() + "\n")
         sys.stdout.flush()
 
 

@@ -67,8 +67,8 @@ def table(mode: str, listing: bool) -> Definition:
     return Definition(Metadata(id="t", schema_string=schema, configuration=own), PROTOCOL)
 
 
-def op(name: str, /, **told: Any) -> st.SearchStrategy[dict[str, Any]]:
-    return st.fixed_dictionaries({"op": st.just(name), **told})
+def op(name: str, /, **more_fields: Any) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({"op": st.just(name), **more_fields})
 
 
 CHANGES = st.one_of(

@@ -38,13 +38,13 @@ def reopen_all(stage: Stage) -> None:
         _ask(stage, table, kind="reopen")
 
 
-def _ask(stage: Stage, table: Table, **told: str) -> None:
+def _ask(stage: Stage, table: Table, **fields: str) -> None:
     known: builders.Row = {
         "proposal_id": stage.new_id(),
         "table": table.id,
         "table_root": table.root,
     }
-    stage.administer(table.id, builders.value_of(builders.proposal(**{**known, **told})))
+    stage.administer(table.id, builders.value_of(builders.proposal(**{**known, **fields})))
 
 
 def halted_by_hand(history: History) -> str | None:

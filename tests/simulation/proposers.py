@@ -42,7 +42,7 @@ class Sight:
         live = list(self.live)
         return self.dice.sample(live, self.dice.randint(1, min(most, len(live)))) if live else []
 
-    def propose(self, *rows: Row, **told: Any) -> Proposal:
+    def propose(self, *rows: Row, **fields: Any) -> Proposal:
         """Return a proposal for the table at the version that the writer saw."""
         known: Row = {
             "proposal_id": self.stage.new_id(),
@@ -51,7 +51,7 @@ class Sight:
             "read_version": max(self.version, 0),
             "files_since_ms": self.stage.clock.now_ms(),
         }
-        return builders.proposal(*rows, **{**known, **told})
+        return builders.proposal(*rows, **{**known, **fields})
 
 
 Proposer = Callable[[Sight], Proposal | None]

@@ -97,7 +97,7 @@ def test_a_record_of_somebody_else_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("snapshot", "t", "--pause", "--stop"), "give one of them"),
         (("snapshot", "t", "--resume", "--incremental"), "give one of them"),
@@ -110,12 +110,12 @@ def test_a_record_of_somebody_else_is_named() -> None:
     ],
 )
 def test_incompatible_options_are_refused_before_a_broker_is_contacted(
-    arguments: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+    arguments: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     ended = CliRunner().invoke(change_commands.app, arguments)
     assert ended.exit_code == 2
-    assert said in ended.stderr
+    assert message in ended.stderr
 
 
 @pytest.mark.parametrize("envelope", ["flat", "delta"])

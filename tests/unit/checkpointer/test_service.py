@@ -334,8 +334,8 @@ def test_a_put_without_an_answer_is_its_tables_own_and_the_log_is_read_anew(
     other = registered(WrittenTable(tmp_path / "u", id=UUID(int=0xF11F)), bus)
     service, works = checkpointer(bus), LocalStore.put_if_absent
 
-    def asked(store: LocalStore, *told: Any) -> Put:
-        return Put.UNKNOWN if store.root == table.root else works(store, *told)
+    def asked(store: LocalStore, *arguments: Any) -> Put:
+        return Put.UNKNOWN if store.root == table.root else works(store, *arguments)
 
     with monkeypatch.context() as patched:
         patched.setattr(LocalStore, "put_if_absent", asked)

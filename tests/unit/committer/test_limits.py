@@ -36,8 +36,8 @@ def deep(levels: int) -> str:
     return "[" * levels + "1" + "]" * levels
 
 
-def stats(**told: Any) -> str:
-    return json.dumps({"numRecords": 1, **told})
+def stats(**fields: Any) -> str:
+    return json.dumps({"numRecords": 1, **fields})
 
 
 def begun(*rows: Row) -> Gate:

@@ -72,7 +72,7 @@ def test_a_newer_writers_fields_come_through() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         (None, "tombstone"),
         (b"", "no JSON"),
@@ -92,8 +92,10 @@ def test_a_newer_writers_fields_come_through() -> None:
         (body(actions=[{}], claim_check={"path": "p", "size": 1, "sha256": "0" * 64}), "not both"),
     ],
 )
-def test_what_cannot_be_read_is_malformed_at_a_named_place(value: bytes | None, said: str) -> None:
-    with pytest.raises(MalformedRecord, match=said) as raised:
+def test_what_cannot_be_read_is_malformed_at_a_named_place(
+    value: bytes | None, message: str
+) -> None:
+    with pytest.raises(MalformedRecord, match=message) as raised:
         decode(Proposal, value)
     assert raised.value.error_class == "malformed"
 

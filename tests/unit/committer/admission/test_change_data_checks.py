@@ -42,8 +42,8 @@ def fed(*files: str, of: Row = FEED) -> TableState:
     return table([info(), features, meta], [info(), *map(add, files)])
 
 
-def rule(state: TableState, *rows: Row, **told: Any) -> str | None:
-    wrong = refusal_of(state, proposal(*rows, read_version=1, **told))
+def rule(state: TableState, *rows: Row, **fields: Any) -> str | None:
+    wrong = refusal_of(state, proposal(*rows, read_version=1, **fields))
     return wrong.rule if wrong else None
 
 

@@ -77,12 +77,14 @@ def used(low: int, high: int, lease: UUID | None = None, column: str = "id") -> 
     return result if lease is None else {**result, "lease": str(lease)}
 
 
-def claim(path: str, low: int, high: int, lease: UUID | None = None, **told: Any) -> Proposal:
-    return proposal(ids(path, low, high), identity_usage=[used(low, high, lease)], **told)
+def claim(
+    path: str, low: int, high: int, lease: UUID | None = None, **more_fields: Any
+) -> Proposal:
+    return proposal(ids(path, low, high), identity_usage=[used(low, high, lease)], **more_fields)
 
 
-def leasing(count: int, column: str = "id", **told: Any) -> Proposal:
-    return proposal(identity_leases=[{"column": column, "count": count}], **told)
+def leasing(count: int, column: str = "id", **more_fields: Any) -> Proposal:
+    return proposal(identity_leases=[{"column": column, "count": count}], **more_fields)
 
 
 def mark_of(state: TableState) -> int | None:

@@ -52,12 +52,14 @@ def first_proposals() -> list[Proposal]:
     return opening()
 
 
-def patch(*changes: Row, read_version: int = 1, base: str | None = None, **told: Any) -> Proposal:
+def patch(
+    *changes: Row, read_version: int = 1, base: str | None = None, **more_fields: Any
+) -> Proposal:
     return proposal(
         read_version=read_version,
         metadata_patch={"changes": changes, **({"base": base} if base else {})},
         operation=Operation(name="ALTER TABLE"),
-        **told,
+        **more_fields,
     )
 
 

@@ -83,8 +83,8 @@ def test_the_result_of_a_put_in_doubt_is_read_from_the_log(
 ) -> None:
     sent: list[object] = []
 
-    def doubtful(*told: object) -> Put:
-        sent.append(told)
+    def doubtful(*arguments: object) -> Put:
+        sent.append(arguments)
         store.put(PATH, there)
         return Put.UNKNOWN
 
@@ -105,8 +105,8 @@ def test_its_turn_is_requested_once_however_often_it_is_sent(
     really = store.put_if_absent
     answers = iter([Put.UNKNOWN, Put.UNKNOWN])
 
-    def doubtful(*told: object) -> Put:
-        *_rest, its_turn = told
+    def doubtful(*arguments: object) -> Put:
+        *_rest, its_turn = arguments
         assert callable(its_turn)
         assert its_turn()
         return next(answers, None) or really(PATH, CONTENT, 1.0)

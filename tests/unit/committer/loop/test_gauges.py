@@ -197,7 +197,7 @@ def test_the_gauges_of_very_many_tables_are_set_less_often() -> None:
     gate.ask(create())
     began_s, calls = gate.clock.boot_s(), []
 
-    def slow(*told: object) -> None:
+    def slow(*arguments: object) -> None:
         calls.append(gate.clock.boot_s())
         gate.clock.boot += 2 * OBSERVED_S
 

@@ -90,10 +90,10 @@ def test_no_outcome_of_a_registration_before_the_registry_holds_it(
         gate.ask(item())
     publish = MemoryProducer.publish
 
-    def noting(self: MemoryProducer, at: TopicPartition, *told: Any) -> None:
+    def noting(self: MemoryProducer, at: TopicPartition, *arguments: Any) -> None:
         if at.topic == gate.topics.outcomes:
             held.append(gate.tables()[TABLE].status)
-        publish(self, at, *told)
+        publish(self, at, *arguments)
 
     with mock.patch.object(MemoryProducer, "publish", noting):
         gate.ask(last())

@@ -24,8 +24,8 @@ HOME, AWAY = 0, 1
 assert partition_of(TABLE, 2) == HOME
 
 
-def gate_of(partitions: int = 2, **told: Any) -> Gate:
-    return Gate(topics=Topics(partitions=partitions), **told)
+def gate_of(partitions: int = 2, **fields: Any) -> Gate:
+    return Gate(topics=Topics(partitions=partitions), **fields)
 
 
 def send(gate: Gate, partition: int, *proposals: Proposal) -> None:
@@ -52,9 +52,9 @@ def publish_record(gate: Gate, record: TableRecord) -> None:
     gate.bus.append(at, str(record.table).encode(), encode(record), headers(record))
 
 
-def registered(gate: Gate, partition: int, **told: Any) -> TableRecord:
+def registered(gate: Gate, partition: int, **fields: Any) -> TableRecord:
     record = table_record(topic=gate.topics.proposals, topic_partition=partition)
-    return record.model_copy(update=told)
+    return record.model_copy(update=fields)
 
 
 def homes(gate: Gate) -> list[int]:

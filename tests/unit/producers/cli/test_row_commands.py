@@ -60,7 +60,7 @@ def test_changes_are_read_between_versions_and_between_times(table: WrittenTable
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("rows", "--at", "yesterday"), "--at"),
         (("rows", "--at", "99"), "VersionNotFound"),
@@ -74,12 +74,12 @@ def test_changes_are_read_between_versions_and_between_times(table: WrittenTable
     ],
 )
 def test_what_cannot_be_deleted_or_updated_is_an_error(
-    table: WrittenTable, arguments: tuple[str, ...], said: str
+    table: WrittenTable, arguments: tuple[str, ...], message: str
 ) -> None:
     verb, *options = arguments
     result = run(verb, table.root, *options)
     assert result.exit_code != 0
-    assert said in result.output
+    assert message in result.output
 
 
 @pytest.mark.parametrize("arguments", [("rows",), ("changes", "--from", "1"), ("history",)])

@@ -111,8 +111,8 @@ def test_partition_values_alone_say_which_files_go() -> None:
         assert paths == {add.path for add in adds if add.partition_values["p"] in expected}
 
 
-def of(properties: dict[str, str], **told: object) -> Metadata:
-    return METADATA.model_copy(update={"configuration": properties, **told})
+def of(properties: dict[str, str], **fields: object) -> Metadata:
+    return METADATA.model_copy(update={"configuration": properties, **fields})
 
 
 def test_the_deleted_rows_of_a_copied_file_are_in_the_change_feed() -> None:

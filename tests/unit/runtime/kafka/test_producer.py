@@ -29,12 +29,12 @@ class Client:
         self.sent: list[str] = []
         self.full = False
 
-    def produce(self, topic: str, value: bytes, key: bytes, **told: Any) -> None:
+    def produce(self, topic: str, value: bytes, key: bytes, **fields: Any) -> None:
         if self.full:
             raise BufferError
         if topic == "x.replies.refused":
             raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
-        self.queued.append((topic, told["on_delivery"]))
+        self.queued.append((topic, fields["on_delivery"]))
 
     def poll(self, timeout_s: float) -> None:
         queued, self.queued = self.queued, []

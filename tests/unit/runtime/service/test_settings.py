@@ -177,11 +177,11 @@ def test_what_may_be_absent_is_switched_off_in_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [("a: [", "is no YAML"), ("- a", "should hold sections"), ("kafka: 3", "kafka")],
 )
-def test_a_file_that_is_no_settings_file_is_named(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(Misconfigured, match=said):
+def test_a_file_that_is_no_settings_file_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(Misconfigured, match=message):
         load(ServiceSettings, file(tmp_path, text), {})
 
 

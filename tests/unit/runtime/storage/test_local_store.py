@@ -180,7 +180,7 @@ def test_what_may_have_happened_is_unknown(
 
 
 @pytest.mark.parametrize(
-    ("number", "said"),
+    ("number", "message"),
     [
         (errno.ENOSPC, "no space"),
         (errno.EDQUOT, "quota"),
@@ -192,11 +192,11 @@ def test_what_may_have_happened_is_unknown(
 )
 @pytest.mark.parametrize("call", ["link", "fsync"])
 def test_what_no_retry_cures_is_unavailable_with_a_remedy(
-    call: str, number: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    call: str, number: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = LocalStore(str(tmp_path))
     monkeypatch.setattr(os, call, failing(number))
-    with pytest.raises(Unavailable, match=said) as raised:
+    with pytest.raises(Unavailable, match=message) as raised:
         store.put_if_absent(PATH, b"x", 30.0)
     assert store.root in str(raised.value)
     assert store.read(PATH) is None

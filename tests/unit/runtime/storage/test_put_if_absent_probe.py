@@ -117,7 +117,7 @@ def test_a_store_that_keeps_the_contract_passes_and_is_left_clean() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "message"),
     [
         (Overwriting, "both were told that they won"),
         (TornOnce, "the winner's bytes are not there"),
@@ -129,12 +129,12 @@ def test_a_store_that_keeps_the_contract_passes_and_is_left_clean() -> None:
     ],
 )
 def test_a_store_that_breaks_the_contract_is_caught(
-    kind: Callable[[], MemoryStore], said: str
+    kind: Callable[[], MemoryStore], message: str
 ) -> None:
     store = kind()
     report = probe(store, 20)
     assert not report.passed
-    assert any(said in failure for failure in report.failures)
+    assert any(message in failure for failure in report.failures)
     assert store.files == {}
 
 

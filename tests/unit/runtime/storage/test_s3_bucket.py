@@ -63,11 +63,11 @@ class Store(ThreadingHTTPServer):
     def options(self, told: dict[str, str]) -> dict[str, str]:
         return {**self.place, "access_key_id": "a", "secret_access_key": "b", **told}
 
-    def bucket(self, **told: str) -> S3Bucket:
-        return S3Bucket("lake", self.options(told))
+    def bucket(self, **fields: str) -> S3Bucket:
+        return S3Bucket("lake", self.options(fields))
 
-    def opened(self, **told: str) -> ObjectStore:
-        return ObjectStore("s3://lake/t", self.options(told))
+    def opened(self, **fields: str) -> ObjectStore:
+        return ObjectStore("s3://lake/t", self.options(fields))
 
 
 class _Put(SetAnswers, BaseHTTPRequestHandler):
