@@ -76,6 +76,7 @@ HOMES: Final = {
     "pyspark": (
         f"{PRODUCERS}datasource/",
         f"{PRODUCERS}table/",
+        f"{PRODUCERS}ingest/",
         "producers/pyspark_tidegate/",
         DEMO,
     ),
