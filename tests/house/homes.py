@@ -62,6 +62,7 @@ HOMES: Final = {
         "*/__main__.py",
         f"{RUNTIME}cli/",
         f"{PRODUCERS}cli/",
+        f"{PRODUCERS}ingest/commands.py",
         "checkpointer/tidegate_checkpointer/cli/",
         "cdc_publisher/tidegate_cdc_publisher/cli/",
         LOCAL,

@@ -46,6 +46,7 @@ class Source:
 
     def __init__(self, brokers: str, topic: str) -> None:
         self.topic, self.partitions = topic, 2
+        self._brokers = brokers
         self._admin = AdminClient({"bootstrap.servers": brokers})
         self._producer = Producer({"bootstrap.servers": brokers})
         self._rng = Random(20_263)
@@ -72,6 +73,7 @@ class Source:
         self.partitions += 1
         grown = NewPartitions(self.topic, self.partitions)
         self._admin.create_partitions([grown])[self.topic].result()
+        self._meet()
 
     def make_anew(self) -> None:
         self._admin.delete_topics([self.topic])[self.topic].result()
@@ -80,9 +82,21 @@ class Source:
             assert time.monotonic() < until_s, "the topic stays"
             time.sleep(0.2)
         self._create()
+        self._meet()
+
+    def _meet(self) -> None:
+        """Send from now on by a producer that knows the topic as it is."""
+        until_s = time.monotonic() + 60.0
+        while True:
+            self._producer = Producer({"bootstrap.servers": self._brokers})
+            topic = self._producer.list_topics(self.topic, timeout=10).topics[self.topic]
+            if len(topic.partitions) == self.partitions:
+                return
+            assert time.monotonic() < until_s, "the brokers do not know the partitions"
+            time.sleep(0.2)
 
 
-class Job:
+class IngestProcess:
     """`tidegate ingest`, started and killed."""
 
     def __init__(self, line: Line, topic: str, table: Path, log: Path) -> None:
@@ -121,7 +135,7 @@ def versions(table: Path) -> int:
     return sum(1 for _ in table.glob("_delta_log/*.json"))
 
 
-def wait_for_versions(table: Path, more: int, source: Source, *jobs: Job) -> None:
+def wait_for_versions(table: Path, more: int, source: Source, *jobs: IngestProcess) -> None:
     """Send records until some more versions are there."""
     begun, until_s = versions(table), time.monotonic() + WAIT_S
     while versions(table) < begun + more:
@@ -140,8 +154,13 @@ def dead_letters(brokers: str, topic: str) -> set[tuple[str, bytes]]:
     consumer.assign([place])
     found = set()
     for message in consumer.consume(end, 30.0) if end else []:
-        named = dict(message.headers() or [])
-        found.add((named["source"].decode(), bytes(named["key"])))
+        headers = message.headers()
+        assert isinstance(headers, list), "headers are pairs"
+        named = dict(headers)
+        source, key = named["source"], named["key"]
+        assert isinstance(source, bytes), "headers are bytes"
+        assert isinstance(key, bytes), "headers are bytes"
+        found.add((source.decode(), key))
     consumer.close()
     return found
 
@@ -158,8 +177,8 @@ def test_each_record_is_copied_once_whatever_dies(line: Line, tmp_path: Path) ->
     brokers, prefix = line.kafka.bootstrap_servers, line.kafka.topic_prefix
     committer = line.started("committer")
     source, table = Source(brokers, f"{prefix}orders"), line.tables / "orders"
-    first = Job(line, source.topic, table, tmp_path / "first.log")
-    second = Job(line, source.topic, table, tmp_path / "second.log")
+    first = IngestProcess(line, source.topic, table, tmp_path / "first.log")
+    second = IngestProcess(line, source.topic, table, tmp_path / "second.log")
     source.add(500)
     try:
         first.start()

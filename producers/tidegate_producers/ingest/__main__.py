@@ -2,7 +2,7 @@
 
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -12,24 +12,32 @@ from typer.core import TyperGroup
 
 from tidegate_delta.errors import Misconfigured
 from tidegate_producers.cli.table_place import location_of
+from tidegate_producers.ingest import commands
 from tidegate_producers.ingest.job import RouteRunner
+from tidegate_producers.ingest.positions import SourcePartition
+from tidegate_producers.ingest.preview import show_preview
 from tidegate_producers.ingest.progress_report import Report
+from tidegate_producers.ingest.replay import replayed
 from tidegate_producers.ingest.settings import IngestSettings, Route
 from tidegate_producers.ingest.spark_session import open_session
+from tidegate_producers.options import TableLocation
 from tidegate_runtime.cli.command import (
     KINDS,
+    OUT,
     Config,
     Set,
     errors_as_exit_status,
     leave_behind,
     overrides,
 )
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.service.runner import Running, run
 from tidegate_runtime.service.settings import load
 
 NAME: Final = "ingest"
 KINDS[NAME] = IngestSettings
 
+_FIXED: Final = ("config", "set_", "topics", "table", "once", "dry_run")
 _NOT_OPTIONS: Final = ("topics", "table")
 _ROUTE: Final = re.compile(r"ingest\.routes\.[^.\s]+\.(\w+) \(command line\)")
 
@@ -48,6 +56,10 @@ class DefaultGroup(TyperGroup):
 
 
 app = typer.Typer(cls=DefaultGroup, no_args_is_help=True, add_completion=False)
+
+
+app.command("status")(commands.show_status)
+app.command("dead-letters")(commands.show_dead_letters)
 
 
 @app.callback()
@@ -111,20 +123,13 @@ def _run(**given: Any) -> None:
     --value-schema or of a sample. What is in the table decides where copying goes on: there is no
     checkpoint to keep.
     """
-    fixed = ("config", "set_", "topics", "table", "once", "registry")
-    options = {
-        name: value for name, value in given.items() if name not in fixed and value is not None
-    }
-    pairs = list(given["set_"] or ())
-    if given["registry"] is not None:
-        pairs.append(f"ingest.registry.url={given['registry']}")
     with errors_as_exit_status():
-        arguments = (given["topics"], given["table"])
-        settings = settings_of(given["config"], pairs, arguments, options)
-        places = {
-            name: location_of(route.table, settings)
-            for name, route in settings.ingest.routes.items()
-        }
+        settings, places = _asked(given)
+        if given["dry_run"]:
+            spark = open_session(settings.ingest.spark)
+            for preview in RouteRunner(spark, settings, places, once=True).previews():
+                show_preview(preview)
+            return
     before = frozenset(threading.enumerate())
 
     def serve(running: Running) -> None:
@@ -137,18 +142,60 @@ def _run(**given: Any) -> None:
     raise typer.Exit(status)
 
 
-def _signature() -> Signature:
-    """Return the signature of the command `run`: what is fixed, and the options of a route."""
+def _replay(**given: Any) -> None:
+    """Read the dead letters of a table again, once, after its schema or the options were corrected.
+
+    The options are those with which the topic is copied. What is no row this time either stays a
+    dead letter, as its next attempt.
+    """
+    with errors_as_exit_status():
+        settings, places = _asked(given)
+        dead = settings.kafka.topics.ingest_dead_letters
+        bus = KafkaBus(settings.kafka, NAME)
+        letters_in = SourcePartition(dead, bus.identity([dead]).topic_ids[dead], 0)
+        spark = open_session(settings.ingest.spark)
+        routes = RouteRunner(spark, settings, places, once=True)
+        reader = bus.reader()
+        for run in routes.runs:
+            done = replayed(spark, routes.dependencies(run), reader, letters_in)
+            OUT.print(
+                f"{run.name}: {done.records} dead letters were read again: {done.rows} are rows "
+                f"now, {done.dead_letters} are dead letters still",
+                soft_wrap=True,
+            )
+        reader.close()
+
+
+def _asked(given: dict[str, Any]) -> tuple[IngestSettings, dict[str, TableLocation]]:
+    """Return the settings that a command line asks for, and where their tables lie."""
+    options = {
+        name: value for name, value in given.items() if name not in _FIXED and value is not None
+    }
+    pairs = list(given["set_"] or ())
+    arguments = (given["topics"], given["table"])
+    settings = settings_of(given["config"], pairs, arguments, options)
+    routes = settings.ingest.routes.items()
+    return settings, {name: location_of(route.table, settings) for name, route in routes}
+
+
+def _signature(*, once: bool) -> Signature:
+    """Return the signature of a command: what is fixed, and the options of a route."""
     topics = typer.Argument(help="Names of topics, between commas.", metavar="TOPICS")
     table = typer.Argument(help="The table's root, a path or URI, or its registered name.")
-    once = typer.Option("--once", help="End when all is copied that the topics have now.")
-    registry = typer.Option("--registry", help="The address of the schema registry.", metavar="URL")
+    ends = typer.Option("--once", help="End when all is copied that the topics have now.")
+    shows = typer.Option("--dry-run", help="Show columns, begin and ten rows; write nothing.")
     kind = Parameter.KEYWORD_ONLY
     fixed = {
         "topics": (Annotated[str | None, topics], None),
         "table": (Annotated[str | None, table], None),
-        "once": (Annotated[bool, once], False),
-        "registry": (Annotated[str | None, registry], None),
+        **(
+            {
+                "once": (Annotated[bool, ends], False),
+                "dry_run": (Annotated[bool, shows], False),
+            }
+            if once
+            else {}
+        ),
         "config": (Config, None),
         "set_": (Set, None),
     }
@@ -159,15 +206,16 @@ def _signature() -> Signature:
     return Signature([*parameters, *route_options()])
 
 
-def _described() -> None:
-    """Give the command `run` its signature, and add it to the group."""
-    signature = _signature()
-    vars(_run)["__signature__"] = signature
-    _run.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
-    app.command("run")(_run)
+def _described(name: str, work: Callable[..., None], *, once: bool) -> None:
+    """Give a command its signature, and add it to the group."""
+    signature = _signature(once=once)
+    vars(work)["__signature__"] = signature
+    work.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
+    app.command(name)(work)
 
 
-_described()
+_described("run", _run, once=True)
+_described("replay", _replay, once=False)
 
 if __name__ == "__main__":
     app()

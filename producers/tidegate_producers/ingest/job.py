@@ -3,29 +3,32 @@
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
+from tidegate_delta.constraints.row_constraints import WriteRequirements
 from tidegate_delta.errors import InvalidRequest, TidegateError, Unavailable
 from tidegate_producers.cached_clients import CLIENT_ID, client_for
 from tidegate_producers.ingest.dead_letters import DeadLetter, send
 from tidegate_producers.ingest.positions import Beginning, OffsetsBySource, beginning
+from tidegate_producers.ingest.preview import Preview, preview_of
 from tidegate_producers.ingest.record_decoding import SAMPLE_RECORDS, columns_of, inferred
 from tidegate_producers.ingest.route_batches import (
     CopyAgain,
     Progress,
     RouteBatches,
     RouteDependencies,
+    rows_of,
 )
 from tidegate_producers.ingest.settings import IngestSettings, Route
-from tidegate_producers.ingest.target_table import created, opened
+from tidegate_producers.ingest.target_table import TargetTable, created, opened, with_parts
 from tidegate_producers.ingest.topic_source import (
     TopicSource,
     reading_options,
@@ -162,11 +165,8 @@ class RouteRunner:
 
     def _begin(self, run: RouteRun) -> None:
         """Start the query of a route, behind the positions that the table has."""
-        if run.name not in self._source:
-            self._source[run.name] = TopicSource(self._settings.kafka, run.route)
-        source = self._source[run.name]
-        options = {**as_options(self._settings.kafka, run.place.storage), "path": run.place.root}
-        job = RouteDependencies(run.route, options, source.topic_ids, self._send)
+        source = self._source_of(run)
+        job = self.dependencies(run)
         start = self._beginning(source, run, {})
         if opened(run.place) is None:
             self._create(run, start)
@@ -199,6 +199,16 @@ class RouteRunner:
             behind=", ".join(f"{s}@{offset - 1}" for s, offset in sorted(start.offsets.items())),
         )
 
+    def dependencies(self, run: RouteRun) -> RouteDependencies:
+        """Return what the batches of a route need."""
+        options = {**as_options(self._settings.kafka, run.place.storage), "path": run.place.root}
+        return RouteDependencies(run.route, options, self._source_of(run).topic_ids, self._send)
+
+    def _source_of(self, run: RouteRun) -> TopicSource:
+        if run.name not in self._source:
+            self._source[run.name] = TopicSource(self._settings.kafka, run.route)
+        return self._source[run.name]
+
     def _beginning(
         self, source: TopicSource, run: RouteRun, positions: OffsetsBySource
     ) -> Beginning:
@@ -224,32 +234,25 @@ class RouteRunner:
             moving(client_for(job.write.kafka), job.write, moves, "INGEST START", lambda _: None)
 
     def _create(self, run: RouteRun, start: Beginning) -> None:
-        text = run.route.schema_text()
-        if text is None:
-            values = inferred(self._spark, self.sample(run, start.offsets))
-        else:
-            values = _columns(text)
+        values = self._values(run, start.offsets)
+        log_event(_log, "columns", route=run.name, columns=values.simpleString())
         options = as_options(self._settings.kafka, run.place.storage)
         created(self._spark, run.place, run.route, values, options)
+
+    def _values(self, run: RouteRun, offsets: OffsetsBySource) -> StructType:
+        """Return the columns of values that the route names, or that a sample has."""
+        text = run.route.schema_text()
+        if text is None:
+            return inferred(self._spark, self.sample(run, offsets))
+        return _columns(text)
 
     def sample(self, run: RouteRun, offsets: OffsetsBySource) -> Sequence[bytes]:
         """Return values of the first records of each partition, from some offsets on.
 
         Raises: InvalidRequest, if there are none.
         """
-        share = max(1, SAMPLE_RECORDS // max(1, len(offsets)))
-        bounds = self._source[run.name].bounds(list(offsets))
-        ends = {
-            source: min(offset + share, bounds[source].end) for source, offset in offsets.items()
-        }
-        frame = (
-            self._spark.read.format("kafka")
-            .options(**reading_options(self._settings.kafka, run.route))
-            .option("startingOffsets", starting_offsets(offsets))
-            .option("endingOffsets", starting_offsets(ends))
-            .load()
-        )
-        rows = frame.select("value").where("value IS NOT NULL").limit(SAMPLE_RECORDS).collect()
+        values = self._first(run, offsets).select("value").where("value IS NOT NULL")
+        rows = values.limit(SAMPLE_RECORDS).collect()
         if not rows:
             topics = ", ".join(sorted({source.topic for source in offsets}))
             raise InvalidRequest(
@@ -258,6 +261,37 @@ class RouteRunner:
                 error_class="DELTA_SCHEMA_NOT_PROVIDED",
             )
         return [bytes(row["value"]) for row in rows]
+
+    def _first(self, run: RouteRun, offsets: OffsetsBySource) -> DataFrame:
+        """Return the first records of each partition, from some offsets on."""
+        share = max(1, SAMPLE_RECORDS // max(1, len(offsets)))
+        bounds = self._source_of(run).bounds(list(offsets))
+        ends = {
+            source: min(offset + share, bounds[source].end) for source, offset in offsets.items()
+        }
+        return (
+            self._spark.read.format("kafka")
+            .options(**reading_options(self._settings.kafka, run.route))
+            .option("startingOffsets", starting_offsets(offsets))
+            .option("endingOffsets", starting_offsets(ends))
+            .load()
+        )
+
+    def previews(self) -> Iterator[Preview]:
+        """Yield for each route what it would do, and write nothing.
+
+        Raises: as the beginning of a route.
+        """
+        for run in self.runs:
+            source, target = self._source_of(run), opened(run.place)
+            is_there = target is not None
+            positions = self._positions(source, self.dependencies(run)) if is_there else {}
+            offsets = self._beginning(source, run, positions).offsets
+            if target is None:
+                columns = with_parts(self._values(run, offsets), run.route)
+                target = TargetTable(run.place, columns, WriteRequirements())
+            rows = rows_of(self._first(run, offsets), target, run.route)
+            yield preview_of(run.name, target, rows, offsets, is_there=is_there)
 
     def _send(self, letters: Sequence[DeadLetter]) -> int:
         return send(self._producer, self._settings.kafka.topics.ingest_dead_letters, letters)

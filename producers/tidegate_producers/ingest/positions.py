@@ -16,7 +16,7 @@ from tidegate_runtime.kafka.client_protocols import TopicPartition
 NEVER: Final = -1
 """The position of a partition that the table has never seen."""
 
-_APPLICATION: Final = re.compile(r"(ingest(?:-replay)?)/([\w.-]+)@([\w-]+)/(\d+)")
+_APPLICATION: Final = re.compile(r"ingest/([\w.-]+)@([\w-]+)/(\d+)")
 
 
 class SourcePartition(NamedTuple):
@@ -30,6 +30,12 @@ class SourcePartition(NamedTuple):
     def app_id(self) -> str:
         """The application whose version in the table is the last offset that the table has."""
         return f"ingest/{self.topic}@{self.topic_id}/{self.partition}"
+
+    def replay_app_id(self, topic: str) -> str:
+        """Return the application whose version is the offset of the last dead letter of a topic
+        that was replayed, if this is the partition of dead letters.
+        """
+        return f"ingest-replay/{topic}/{self.topic}@{self.topic_id}/{self.partition}"
 
     @property
     def place(self) -> TopicPartition:
@@ -46,9 +52,7 @@ def source_of(app_id: str) -> SourcePartition | None:
     Law: source_of(source.app_id) == source
     """
     match = _APPLICATION.fullmatch(app_id)
-    if match is None or match[1] != "ingest":
-        return None
-    return SourcePartition(match[2], match[3], int(match[4]))
+    return None if match is None else SourcePartition(match[1], match[2], int(match[3]))
 
 
 OffsetsBySource = Mapping[SourcePartition, int]

@@ -4,6 +4,7 @@ The position that the table has decides, not Spark's checkpoint: a batch whose r
 table already, in part or whole, brings the others alone.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,15 +26,21 @@ from tidegate_producers.ingest.record_decoding import (
     FIELD,
     IS_IN,
     REASON,
+    UNKNOWN,
+    JsonValues,
     Selection,
-    json_rows,
 )
 from tidegate_producers.ingest.settings import OWN_PREFIX, Route
-from tidegate_producers.ingest.target_table import TargetTable, fitted, opened
+from tidegate_producers.ingest.target_table import TargetTable, check_names, fitted, opened
+from tidegate_producers.ingest.upsert import upserted
 from tidegate_producers.options import WriteOptions, for_writing
 from tidegate_producers.table.table import Table
-from tidegate_producers.writing.once import OF_POSITIONS
+from tidegate_producers.table.target_frame import quoted
+from tidegate_producers.writing.once import OF_POSITIONS, Positions
 from tidegate_runtime.client.client import Rejected
+from tidegate_runtime.observability.logs import log_event
+
+_log = logging.getLogger(__name__)
 
 SHARE_FROM: Final = 100
 """From how many records on the share of a batch's dead letters counts."""
@@ -64,8 +71,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class Summary:
-    """A batch as Spark has read it: per source partition its last offset, and in all how many
-    records there are, how many are rows, dead letters, and bytes of values.
+    """A batch as Spark has read it.
+
+    Per source partition its last offset; in all how many records, rows, dead letters and bytes of
+    values there are, and the names of fields that have no column.
     """
 
     last: OffsetsBySource
@@ -73,6 +82,7 @@ class Summary:
     rows: int
     dead_letters: int
     value_bytes: int
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -127,33 +137,19 @@ class RouteBatches:
         target = opened(self._write.place)
         if target is None:
             raise CopyAgain(f"{self._root} is gone")
-        rows = self._rows(records, target).persist()
+        records = self._new(records)
+        rows = rows_of(records, target, self._job.route).persist()
         try:
             summary = self._summary(rows)
             if not summary.last:
                 return True
             self._check_topics(summary)
-            if self._is_beyond(summary.last):
+            if self._is_beyond(summary.last) or self._is_evolved(records, target, summary):
                 return False
             self._send_dead_letters(rows, summary)
             return self._is_committed(rows, target, summary)
         finally:
             rows.unpersist()
-
-    def _rows(self, records: DataFrame, target: TargetTable) -> DataFrame:
-        route = self._job.route
-        fields = target.value_fields(route)
-        evolves = route.schema_evolution != "ignore" and route.select is None
-        decoded = json_rows(self._new(records), fields, F.col("value"), evolves=evolves)
-        kept = [F.col(name).alias(f"{OWN_PREFIX}{name}") for name in _KEPT]
-        rows = fitted(Selection.of(route).rows(decoded, kept), target)
-        is_dead = F.col(REASON).isNotNull()
-        value = F.col(f"{OWN_PREFIX}value")
-        raw = {
-            f"{OWN_PREFIX}{name}": F.when(is_dead, F.col(f"{OWN_PREFIX}{name}"))
-            for name in ("key", "value", "headers")
-        }
-        return rows.withColumn(f"{OWN_PREFIX}bytes", F.length(value)).withColumns(raw)
 
     def _new(self, records: DataFrame) -> DataFrame:
         """Return the records behind the positions of which it is known that the table has them."""
@@ -177,14 +173,16 @@ class RouteBatches:
             F.count_if(~is_dead & is_in).alias("rows"),
             F.count_if(is_dead).alias("dead_letters"),
             F.sum(f"{OWN_PREFIX}bytes").alias("value_bytes"),
+            F.flatten(F.collect_set(UNKNOWN)).alias("unknown"),
         )
         found = grouped.collect()
         last = {self._source(row[0], row[1]): int(row["last"]) for row in found}
-        totals = [
+        records, rows_count, dead_letters, value_bytes = (
             sum(int(row[name] or 0) for row in found)
             for name in ("records", "rows", "dead_letters", "value_bytes")
-        ]
-        return Summary(last, *totals)
+        )
+        unknown = sorted({name for row in found for name in row["unknown"]})
+        return Summary(last, records, rows_count, dead_letters, value_bytes, tuple(unknown))
 
     def _source(self, topic: str, partition: int) -> SourcePartition:
         if topic not in self._ids:
@@ -247,19 +245,47 @@ class RouteBatches:
         )
 
     def _is_committed(self, rows: DataFrame, target: TargetTable, summary: Summary) -> bool:
-        positions = {
-            source.app_id: (self._known[source], last) for source, last in summary.last.items()
-        }
+        positions = self._moves(summary)
         good = rows.where(F.col(REASON).isNull() & F.col(IS_IN))
-        good = good.select(*(F.col(f"`{name}`") for name in target.given.names))
-        files = max(1, -(-summary.value_bytes // self._job.route.target_file_bytes))
         table = Table(rows.sparkSession, self._root, _table_options(self._job.options))
+        table = table.moving(positions)
         try:
-            version = table.moving(positions).append(good.coalesce(files))
+            if self._job.route.mode == "upsert":
+                version = upserted(table, good, target.given.names, self._job.route)
+            else:
+                columns = [F.col(quoted(name)) for name in target.given.names]
+                size = self._job.route.target_file_bytes
+                files = max(1, -(-summary.value_bytes // size))
+                version = table.append(good.select(*columns).coalesce(files))
         except Rejected as rejected:
             return self._answer(rejected, summary)
         self._done(summary, version)
         return True
+
+    def _is_evolved(self, records: DataFrame, target: TargetTable, summary: Summary) -> bool:
+        """Add columns for fields that have none, if the route says so; return whether any is new.
+
+        A field that is null in every record of the sample gets none yet: it has no type.
+        """
+        route = self._job.route
+        if not summary.unknown or route.schema_evolution != "add":
+            return False
+        values = JsonValues(target.value_fields(route), route)
+        found = values.new_fields(records, summary.unknown)
+        if not found.fields:
+            return False
+        check_names([*target.columns.names, *found.names])
+        table = Table(records.sparkSession, self._root, _table_options(self._job.options))
+        try:
+            table.alter(add_columns=found)
+        except Rejected:
+            # Another job may have added them; else the next try finds the same fault.
+            log_event(_log, "overtaken", table=self._root)
+        return True
+
+    def _moves(self, summary: Summary) -> Positions:
+        """Return the positions that a batch moves, each from the one that the table has."""
+        return {source.app_id: (self._known[source], at) for source, at in summary.last.items()}
 
     def _is_beyond(self, last: OffsetsBySource) -> bool:
         """Ask for the positions of partitions that were added since the query began; return whether
@@ -313,6 +339,22 @@ class RouteBatches:
             progress.dead_letters += summary.dead_letters
             progress.batches += 1
             progress.positions |= summary.last
+
+
+def rows_of(records: DataFrame, target: TargetTable, route: Route) -> DataFrame:
+    """Return the rows of records as a table takes them, with why others are none, and the records'
+    places; the bytes of those that are none, too.
+    """
+    decoded = JsonValues(target.value_fields(route), route).decoded(records)
+    kept = [F.col(name).alias(f"{OWN_PREFIX}{name}") for name in _KEPT]
+    rows = fitted(Selection.of(route).rows(decoded, kept), target, route)
+    is_dead = F.col(REASON).isNotNull()
+    value = F.col(f"{OWN_PREFIX}value")
+    raw = {
+        f"{OWN_PREFIX}{name}": F.when(is_dead, F.col(f"{OWN_PREFIX}{name}"))
+        for name in ("key", "value", "headers")
+    }
+    return rows.withColumn(f"{OWN_PREFIX}bytes", F.length(value)).withColumns(raw)
 
 
 def _letter_columns() -> list[Column]:

@@ -16,9 +16,8 @@ from tidegate_delta.errors import Misconfigured
 from tidegate_runtime.service.settings import Section, ServiceSettings
 
 Mode = Literal["append", "upsert"]
-Format = Literal["json", "avro", "protobuf"]
 Envelope = Literal["none", "debezium", "debezium_flat"]
-Evolution = Literal["add", "widen", "fail", "ignore"]
+Evolution = Literal["add", "fail", "ignore"]
 OnRestore = Literal["stop", "skip", "again"]
 OnDataLoss = Literal["stop", "skip"]
 RecordPart = Literal["key", "headers", "timestamp", "topic", "partition", "offset"]
@@ -35,8 +34,14 @@ RECORD_PARTS: Final[Mapping[str, str]] = {
 }
 """The parts of a record that may become columns, with their types in Spark's SQL."""
 
-OWN_PREFIX: Final = "__"
+OWN_PREFIX: Final = "__ingest_"
 """What the names of this job's own columns begin with: no column of a table may."""
+
+DELETED_FLAG: Final = "__deleted"
+"""The field by which Debezium's flat rows say that they delete one."""
+
+FLAT_FIELDS: Final = (DELETED_FLAG, "__op", "__table", "__source_ts_ms", "__ts_ms", "__lsn")
+"""The fields that Debezium adds to flat rows, and that are no columns."""
 
 _OFFSETS: Final = re.compile(r"(?:[\w.-]+:)?\d+:\d+(?:,(?:[\w.-]+:)?\d+:\d+)*")
 _SCHEMA_FILE: Final = "@"
@@ -96,8 +101,6 @@ class Route(Section):
     """
     delete_column: Name | None = None
     """A column of records; where it is true the row with the record's key is deleted."""
-    format: Format = "json"
-    """How values are encoded; `avro` and `protobuf` in Confluent's wire format, with a registry."""
     envelope: Envelope = "none"
     """`debezium` for values with before, after and op; `debezium_flat` for rows with __deleted."""
     value_schema: Name | None = None
@@ -130,9 +133,8 @@ class Route(Section):
     target_file_bytes: int = Field(default=128 * 1024 * 1024, ge=1024 * 1024)
     """A batch with more bytes of values than this is written as several files."""
     schema_evolution: Evolution = "add"
-    """What becomes of fields that the table has no column for: `add` makes columns of them,
-    `widen` also makes types wider, `fail` sends the record to the dead letters, `ignore` leaves
-    the fields out.
+    """What becomes of fields that the table has no column for: `add` makes columns of them, `fail`
+    sends the record to the dead letters, `ignore` leaves the fields out.
     """
     dead_letters_max: int = Field(default=10_000, ge=0)
     """The job stops when a run has more dead letters than this."""
@@ -163,6 +165,22 @@ class Route(Section):
         """The name of the column for each part of a record that becomes one."""
         split = (text.partition("=") for text in self.columns)
         return {part.strip(): name.strip() or f"kafka_{part.strip()}" for part, _, name in split}
+
+    @property
+    def delete_name(self) -> str | None:
+        """The field of values whose truth deletes a row, or None."""
+        return DELETED_FLAG if self.envelope == "debezium_flat" else self.delete_column
+
+    @property
+    def fields_of_envelope(self) -> tuple[str, ...]:
+        """The names of fields that the envelope adds to a flat row."""
+        return FLAT_FIELDS if self.envelope == "debezium_flat" else ()
+
+    def takes(self, topic: str) -> bool:
+        """Return whether a topic is one of the route's."""
+        if self.topic_pattern is not None:
+            return re.fullmatch(self.topic_pattern, topic) is not None
+        return topic in self.topics
 
     def schema_text(self) -> str | None:
         """Return the DDL of values, or None. Raises: Misconfigured, for an unreadable file."""
@@ -227,26 +245,12 @@ class Route(Section):
             yield "columns gives a part or a column twice: leave one out"
         if self.partition_by and self.cluster_by:
             yield "give partition_by or cluster_by: a clustered table has no partitions"
-        if self.format != "json" and self.value_schema is not None:
-            yield f"value_schema is for json: the schemas of {self.format} are in the registry"
-
-
-class Registry(Section):
-    """The registry of schemas that `avro` and `protobuf` need.
-
-    `properties` are further settings of confluent-kafka's client for it, such as
-    `basic.auth.user.info` and `ssl.ca.location`.
-    """
-
-    url: Name
-    properties: dict[str, str] = Field(default_factory=dict)
 
 
 class IngestSection(Section):
     """The routes of a job by their names, and what they share."""
 
     routes: dict[str, Route] = Field(default_factory=dict)
-    registry: Registry | None = None
     spark: dict[str, str] = Field(default_factory=dict)
     """Spark's settings, such as `spark.master`, which is `local[*]` unless something sets it."""
 
@@ -255,8 +259,6 @@ class IngestSection(Section):
         faults: list[str] = []
         seen: dict[tuple[str, str], str] = {}
         for name, route in self.routes.items():
-            if route.format != "json" and self.registry is None:
-                faults.append(f"routes.{name}: format {route.format} needs registry.url")
             for topic in route.topics or (f"/{route.topic_pattern}/",):
                 other = seen.setdefault((topic, route.table.rstrip("/")), name)
                 if other != name:

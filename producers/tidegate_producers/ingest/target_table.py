@@ -6,14 +6,14 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import ArrayType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
 
 from tidegate_delta.constraints.row_constraints import WriteRequirements, requirements
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.schema.field_paths import ELEMENT, VALUE, FieldPath, dotted, same_name
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.datasource.spark_schema import to_spark
-from tidegate_producers.ingest.record_decoding import FIELD, REASON, type_of
+from tidegate_producers.ingest.record_decoding import DELETED, FIELD, REASON, type_of
 from tidegate_producers.ingest.settings import OWN_PREFIX, RECORD_PARTS, Route
 from tidegate_producers.options import TableLocation
 from tidegate_producers.table.table import Table
@@ -42,9 +42,14 @@ class TargetTable:
         return StructType([field for field in self.columns.fields if field.name not in own])
 
     def value_fields(self, route: Route) -> StructType:
-        """Return the columns that come from a record's value, and not from its other parts."""
+        """Return the columns that come from a record's value, and not from its other parts, and
+        the one that says what is deleted.
+        """
         parts = {name.lower() for name in route.record_columns.values()}
-        return StructType([f for f in self.given.fields if f.name.lower() not in parts])
+        fields = [field for field in self.given.fields if field.name.lower() not in parts]
+        if route.delete_name is not None and route.delete_name not in self.given.names:
+            fields.append(StructField(route.delete_name, StringType()))
+        return StructType(fields)
 
 
 def opened(place: TableLocation) -> TargetTable | None:
@@ -71,12 +76,8 @@ def created(
 
     Raises: InvalidRequest, naming the column, property or option; Rejected; OutcomeUnknown.
     """
-    check_names(values.names)
-    parts = [
-        StructField(name, type_of(RECORD_PARTS[part]))
-        for part, name in route.record_columns.items()
-    ]
-    columns = StructType([*values.fields, *parts])
+    columns = with_parts(values, route)
+    check_names(columns.names)
     known = {name.lower() for name in columns.names}
     for setting in ("key", "partition_by", "cluster_by"):
         for name in getattr(route, setting):
@@ -99,6 +100,15 @@ def created(
     builder.execute()
 
 
+def with_parts(values: StructType, route: Route) -> StructType:
+    """Return the columns of values, and of the other parts of records that a route takes."""
+    parts = [
+        StructField(name, type_of(RECORD_PARTS[part]))
+        for part, name in route.record_columns.items()
+    ]
+    return StructType([*values.fields, *parts])
+
+
 def check_names(names: Sequence[str]) -> None:
     """Check that no field has a name of this job's own, or differs from another by case alone.
 
@@ -119,9 +129,10 @@ def check_names(names: Sequence[str]) -> None:
         )
 
 
-def fitted(rows: DataFrame, target: TargetTable) -> DataFrame:
+def fitted(rows: DataFrame, target: TargetTable, route: Route) -> DataFrame:
     """Return rows with the table's columns and types; REASON says of the others what does not fit.
 
+    The key may not be null; of a record that deletes, it alone must fit.
     Columns that the table lacks are left out; where it has a default, null becomes the default.
     """
     own = [name for name in rows.columns if name.startswith(OWN_PREFIX)]
@@ -148,7 +159,13 @@ def fitted(rows: DataFrame, target: TargetTable) -> DataFrame:
         column.column: F.expr(column.expression).cast(target.columns[column.column].dataType)
         for column in target.required.generated
     }
-    checked = _first_fault([F.col(_FAULT), *_violations(target)])
+    violated = _first_fault([F.col(_FAULT), *_violations(target)])
+    is_missing = "is null, and is needed to find the row"
+    missing = [_fault(F.col(quoted(name)).isNull(), name, is_missing) for name in route.key]
+    if route.order_by is not None:
+        is_null = F.col(quoted(route.order_by)).isNull() & ~F.col(DELETED)
+        missing.append(_fault(is_null, route.order_by, "is null, and gives the order"))
+    checked = F.coalesce(_first_fault(missing), F.when(~F.col(DELETED), violated))
     return (
         typed.withColumns(computed_columns)
         .withColumn(_FAULT, checked)

@@ -270,6 +270,7 @@ class Table:
         """Return the same table under a name for conditions and expressions, as in `t.id`."""
         table = type(self)(self._spark, self.root, self._given)
         table._alias, table._verbs, table._views = name, self._verbs, self._views
+        table._positions = self._positions
         return table
 
     def moving(self, positions: Positions) -> Self:
