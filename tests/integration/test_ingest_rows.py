@@ -129,6 +129,7 @@ def test_what_violates_a_constraint_is_no_row(spark: SparkSession) -> None:
 
 def test_a_condition_and_expressions_choose_rows_and_columns(spark: SparkSession) -> None:
     asked = route(
+        value_schema="id INT, text STRING",
         where="id > 1 AND kafka.headers['kind'] = 'order'",
         select="id * 10 AS id, upper(text) AS text",
         columns=("timestamp=at",),

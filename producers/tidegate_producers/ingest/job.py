@@ -28,7 +28,7 @@ from tidegate_producers.ingest.route_batches import (
     rows_of,
 )
 from tidegate_producers.ingest.settings import IngestSettings, Route
-from tidegate_producers.ingest.target_table import TargetTable, created, opened, with_parts
+from tidegate_producers.ingest.target_table import TargetTable, columns_made, created, opened
 from tidegate_producers.ingest.topic_source import (
     TopicSource,
     reading_options,
@@ -288,7 +288,7 @@ class RouteRunner:
             positions = self._positions(source, self.dependencies(run)) if is_there else {}
             offsets = self._beginning(source, run, positions).offsets
             if target is None:
-                columns = with_parts(self._values(run, offsets), run.route)
+                columns = columns_made(self._spark, self._values(run, offsets), run.route)
                 target = TargetTable(run.place, columns, WriteRequirements())
             rows = rows_of(self._first(run, offsets), target, run.route)
             yield preview_of(run.name, target, rows, offsets, is_there=is_there)

@@ -243,6 +243,8 @@ class Route(Section):
         names = list(self.record_columns.values())
         if len(names) < len(self.columns) or len({name.lower() for name in names}) < len(names):
             yield "columns gives a part or a column twice: leave one out"
+        if self.select is not None and self.value_schema is None:
+            yield "select needs value_schema: the columns of values that it is made of"
         if self.partition_by and self.cluster_by:
             yield "give partition_by or cluster_by: a clustered table has no partitions"
 

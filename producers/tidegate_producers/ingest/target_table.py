@@ -13,7 +13,15 @@ from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.schema.field_paths import ELEMENT, VALUE, FieldPath, dotted, same_name
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.datasource.spark_schema import to_spark
-from tidegate_producers.ingest.record_decoding import DELETED, FIELD, REASON, type_of
+from tidegate_producers.ingest.record_decoding import (
+    DELETED,
+    FIELD,
+    REASON,
+    JsonValues,
+    Selection,
+    columns_of,
+    type_of,
+)
 from tidegate_producers.ingest.settings import OWN_PREFIX, RECORD_PARTS, Route
 from tidegate_producers.options import TableLocation
 from tidegate_producers.table.table import Table
@@ -42,12 +50,20 @@ class TargetTable:
         return StructType([field for field in self.columns.fields if field.name not in own])
 
     def value_fields(self, route: Route) -> StructType:
-        """Return the columns that come from a record's value, and not from its other parts, and
-        the one that says what is deleted.
+        """Return the fields of a record's value: those that the route names, and without a
+        `select` the table's columns that come from no other part of the record; and the one that
+        says what is deleted.
         """
+        text = route.schema_text()
+        named = list(columns_of(text).fields) if text is not None else []
         parts = {name.lower() for name in route.record_columns.values()}
-        fields = [field for field in self.given.fields if field.name.lower() not in parts]
-        if route.delete_name is not None and route.delete_name not in self.given.names:
+        parts |= {field.name.lower() for field in named}
+        fields = named
+        if route.select is None:
+            fields += [field for field in self.given.fields if field.name.lower() not in parts]
+        if route.delete_name is not None and route.delete_name not in [
+            field.name for field in fields
+        ]:
             fields.append(StructField(route.delete_name, StringType()))
         return StructType(fields)
 
@@ -76,7 +92,7 @@ def created(
 
     Raises: InvalidRequest, naming the column, property or option; Rejected; OutcomeUnknown.
     """
-    columns = with_parts(values, route)
+    columns = columns_made(spark, values, route)
     check_names(columns.names)
     known = {name.lower() for name in columns.names}
     for setting in ("key", "partition_by", "cluster_by"):
@@ -100,8 +116,19 @@ def created(
     builder.execute()
 
 
-def with_parts(values: StructType, route: Route) -> StructType:
-    """Return the columns of values, and of the other parts of records that a route takes."""
+def columns_made(spark: SparkSession, values: StructType, route: Route) -> StructType:
+    """Return the columns that a route makes of values and of the other parts of records.
+
+    Raises: Spark's errors, for an expression of `select` that it refuses.
+    """
+    if route.select is not None:
+        record = {**RECORD_PARTS, "value": "BINARY"}
+        none = spark.createDataFrame(
+            [], ", ".join(f"{name} {kind}" for name, kind in record.items())
+        )
+        rows = Selection.of(route).rows(JsonValues(values, route).decoded(none), [])
+        made = [field for field in rows.schema.fields if not field.name.startswith(OWN_PREFIX)]
+        return StructType(made)
     parts = [
         StructField(name, type_of(RECORD_PARTS[part]))
         for part, name in route.record_columns.items()

@@ -41,6 +41,7 @@ OPTIONS = [
     ({"dead_letters_max": "-5"}, "--dead-letters-max: ", "greater than or equal to 0"),
     ({"dead_letters_share_max": "5"}, "--dead-letters-share-max: ", "less than or equal to 1"),
     ({"schema_evolution": "merge"}, "--schema-evolution: ", "'ignore'"),
+    ({"select": "id"}, "select needs value_schema", "the columns of values"),
     ({"select": " "}, "--select: ", "at least 1 character"),
     ({"dead_letters_share_max": "-1"}, "--dead-letters-share-max: ", "or equal to 0"),
     ({"dead_letters_max": "1.5"}, "--dead-letters-max: ", "valid integer"),
