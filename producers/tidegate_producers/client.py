@@ -13,7 +13,6 @@ import pyarrow as pa
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.schema.arrow_types import from_arrow
 from tidegate_messages.outcome import Outcome
-from tidegate_messages.proposal import AppTxnAdvance, Operation
 from tidegate_producers.cached_clients import CLIENT_ID, clock, store_for
 from tidegate_producers.options import WriteOptions, for_writing, kafka_settings
 from tidegate_producers.parquet.data_file_writer import FileWriter
@@ -22,7 +21,14 @@ from tidegate_producers.writing.evaluated_constraints import (
     ConstraintCheck,
     evaluable_constraints,
 )
-from tidegate_producers.writing.once import Verb, app_txn_of_batch, once, propose_note
+from tidegate_producers.writing.once import (
+    NO_POSITIONS,
+    Positions,
+    Verb,
+    app_txn_of_batch,
+    moving,
+    once,
+)
 from tidegate_producers.writing.replace_table import NewTable, create_table
 from tidegate_producers.writing.rerun import rerun
 from tidegate_producers.writing.table_write import (
@@ -33,19 +39,10 @@ from tidegate_producers.writing.table_write import (
     plan,
 )
 from tidegate_runtime.client import client as proposals
-from tidegate_runtime.client.client import APP_TXN_SEEN, Rejected
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.table_io.open_table import head_version, open_keys
 
 NO_OPTIONS: Final[Mapping[str, str]] = {}
-Positions = Mapping[str, tuple[int, int]]
-"""For each application, such as a topic partition of a source: the version that the table has of it
-now (-1 for none), and the one that it has with the write.
-"""
-
-NO_POSITIONS: Final[Positions] = {}
-_OF_POSITIONS: Final = frozenset({APP_TXN_SEEN, "app_txn_conflict"})
-"""The rules that reject a write whose `positions` are not those of the table."""
 
 
 class Client(proposals.Client):
@@ -205,36 +202,12 @@ class Client(proposals.Client):
         verb: Verb,
     ) -> Outcome | None:
         if positions:
-            return self._moving(write, positions, operation, verb)
+            return moving(self, write, positions, operation, verb)
         if head_version(store_for(write.place)) is not None:
             return once(self, write, batch_id, operation, verb)
         named = write.txn_app_id is not None or batch_id is not None
         txn = app_txn_of_batch(write, batch_id) if named else None
         return verb(WriteRequest.of(write, txn))
-
-    def _moving(
-        self, write: WriteOptions, positions: Positions, operation: str, verb: Verb
-    ) -> Outcome | None:
-        """Do a verb that moves applications; None if the table has them there already."""
-        moves = tuple(
-            AppTxnAdvance(app_id=app_id, version=version, expected=expected)
-            for app_id, (expected, version) in positions.items()
-        )
-        request = replace(WriteRequest.of(write), app_txns=moves)
-        try:
-            outcome = verb(request)
-            if outcome is None:
-                table = open_keys(store_for(write.place))
-                outcome = propose_note(self, write, table, request, Operation(name=operation))
-            return outcome
-        except Rejected as rejected:
-            if rejected.rule in _OF_POSITIONS and self._is_done(write, positions):
-                return None
-            raise
-
-    def _is_done(self, write: WriteOptions, positions: Positions) -> bool:
-        current = self.app_versions(write.place.root, tuple(positions), write.outcome_timeout_s)
-        return all(current[app_id] == version for app_id, (_, version) in positions.items())
 
 
 def _batches(rows: pa.Table | pa.RecordBatchReader) -> Iterator[pa.Table | pa.RecordBatch]:

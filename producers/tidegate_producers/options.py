@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal, NoReturn, get_args
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from tidegate_delta.errors import InvalidRequest, Misconfigured, UnsupportedFeature
 from tidegate_delta.properties.property import column_list
@@ -442,6 +442,26 @@ def kafka_settings(options: Mapping[str, str]) -> KafkaSettings:
     except ValidationError as error:
         wrong = (f"{_dotted(problem['loc'])}: {problem['msg']}" for problem in error.errors())
         raise Misconfigured(f"the kafka options are wrong: {'; '.join(wrong)}") from error
+
+
+def as_options(kafka: KafkaSettings, storage: Mapping[str, str]) -> dict[str, str]:
+    """Return settings as the options `kafka.*`, `topicPrefix` and `storage.*` that give them.
+
+    Law: kafka_settings(as_options(settings, {})) == settings, in an environment without others
+    """
+    named = {name: option for option, name in _SECURITY.items() if option != "sasl.mechanisms"}
+    security: dict[str, str] = {}
+    for name, value in kafka.security:
+        if value is not None:
+            text = value.get_secret_value() if isinstance(value, SecretStr) else value
+            security[f"kafka.{named[name]}"] = text
+    return {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "topicPrefix": kafka.topic_prefix,
+        **security,
+        **{f"kafka.{name}": value for name, value in kafka.client.items()},
+        **{f"storage.{name}": value for name, value in storage.items()},
+    }
 
 
 def _canonical_names(

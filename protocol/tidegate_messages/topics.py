@@ -82,6 +82,11 @@ class Topics:
         return self._name("dead-letters")
 
     @property
+    def ingest_dead_letters(self) -> str:
+        """Records of sources that are no rows of their table, with the reason in headers."""
+        return self._name("ingest-dead-letters")
+
+    @property
     def cdc_positions(self) -> str:
         """Key: table id. Value: the last version whose changes are published."""
         return self._name("cdc-positions")
@@ -179,6 +184,7 @@ class Topics:
             Topic(self.commits, "table", n, "delete", 30 * _DAY_MS, dated),
             Topic(self.table_state, "table", n, "compact", -1, short),
             Topic(self.dead_letters, "", 1, "delete", 30 * _DAY_MS, large),
+            Topic(self.ingest_dead_letters, "", 1, "delete", 30 * _DAY_MS, large),
             Topic(self.cdc_positions, "table", 1, "compact", -1, short),
             # All of it is read by copies that begin late, so it is kept for ever.
             Topic(self.cdc_schema_changes, "table", 1, "delete", -1, large),

@@ -59,6 +59,7 @@ HOMES: Final = {
         "*/__main__.py",
         f"{RUNTIME}cli/",
         f"{PRODUCERS}cli/",
+        f"{PRODUCERS}ingest/commands.py",
         "checkpointer/tidegate_checkpointer/cli/",
         "cdc_publisher/tidegate_cdc_publisher/cli/",
         LOCAL,
@@ -73,6 +74,7 @@ HOMES: Final = {
     "pyspark": (
         f"{PRODUCERS}datasource/",
         f"{PRODUCERS}table/",
+        f"{PRODUCERS}ingest/",
         "producers/pyspark_tidegate/",
         DEMO,
     ),

@@ -53,10 +53,14 @@ def problem_of(line: str) -> str | None:
     while words and isinstance(command, TyperGroup) and not words[0].startswith("-"):
         if words[0] == ELLIPSIS:
             return None
+        if words[0] not in command.commands and (default := _default(command)) is not None:
+            command = default
+            break
         result = command.commands.get(words.pop(0))
         if result is None:
             return f"{line}: no such command"
         command = result
+    command = _default(command) or command
     if isinstance(command, TyperGroup) and not words:
         return f"{line}: which command of the group?"
     known = {
@@ -67,6 +71,12 @@ def problem_of(line: str) -> str | None:
         word for word in words if word.startswith("-") and word.partition("=")[0] not in known
     ]
     return f"{line}: no option {unknown[0]}" if unknown else None
+
+
+def _default(command: Any) -> Any:
+    """Return the command that a group runs when none is named, or None."""
+    name = getattr(command, "default_command", None)
+    return None if name is None else command.commands[name]
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

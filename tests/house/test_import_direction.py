@@ -47,6 +47,7 @@ ROOMS: Final = {
         "vacuum",
         "client datasource cli",
         "table",
+        "ingest",
     ),
     "tidegate_committer": (
         "cached_property persistent_map policy",

@@ -33,6 +33,7 @@ SPARK = (
     "test_spark_options.py",
     "test_spark_misuses.py",
     "test_serial_equivalence.py",
+    "test_ingest_rows.py",
 )
 """Files that run on one worker, one after another, because they share its Spark session: to start
 one, and the Python processes of its first write, takes twenty seconds of a core."""

@@ -26,7 +26,7 @@ from tests.integration import door_program
 from tests.integration.conftest import Line
 from tests.integration.moto_server import moto_server
 from tests.integration.proposers import values
-from tests.integration.test_committer_processes import until
+from tests.integration.waiting import until
 from tidegate import Client
 from tidegate_local.child_processes import ServiceProcess
 from tidegate_local.kafka_jars import java_command

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.integration.conftest import Line
-from tests.integration.test_committer_processes import until
+from tests.integration.waiting import until
 from tidegate_console import doctor_command, status_command
 from tidegate_producers.options import TableLocation
 from tidegate_producers.writing.table_requests import halt, register
@@ -72,7 +72,9 @@ def test_status_and_doctor_show_what_runs_what_is_halted_and_what_is_slow(line: 
     deltalake.write_deltalake(line.tables / "shop", pa.table({"k": [3]}), mode="append")
     past = ["note", "gate", "1", "recent", "version", "of", "shop"]
     until(
-        lambda: past in [line.split()[:7] for line in told(run(kafka, doctor_command.app), "note")],
+        lambda: (
+            past in [line.split()[:7] for line in lines_of(run(kafka, doctor_command.app), "note")]
+        ),
         "the version past the gate",
     )
     with Client(KafkaBus(kafka, "test"), kafka.topics) as client:

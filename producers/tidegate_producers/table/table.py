@@ -59,7 +59,16 @@ from tidegate_producers.writing.alter_table import (
 from tidegate_producers.writing.alter_table import replace as replace_all_columns
 from tidegate_producers.writing.clustering import cluster_by
 from tidegate_producers.writing.drop_feature import Dropping, drop_feature
-from tidegate_producers.writing.once import Batch, Verb, VerbsOfBatch, app_txn_of_batch, once
+from tidegate_producers.writing.once import (
+    NO_POSITIONS,
+    Batch,
+    Positions,
+    Verb,
+    VerbsOfBatch,
+    app_txn_of_batch,
+    moving,
+    once,
+)
 from tidegate_producers.writing.optimize import FILE_BYTES, OptimizeRequest, optimize
 from tidegate_producers.writing.replace_table import NewTable, create_table, replace_table
 from tidegate_producers.writing.rerun import rerun
@@ -104,6 +113,7 @@ class Table:
         self._alias: str | None = None
         self._views: list[str] = []
         self._verbs: VerbsOfBatch | None = None
+        self._positions = NO_POSITIONS
         self._given = dict(options)
         self._options = for_writing({**options, "path": path})
         if self._options.properties:
@@ -260,6 +270,18 @@ class Table:
         """Return the same table under a name for conditions and expressions, as in `t.id`."""
         table = type(self)(self._spark, self.root, self._given)
         table._alias, table._verbs, table._views = name, self._verbs, self._views
+        table._positions = self._positions
+        return table
+
+    def moving(self, positions: Positions) -> Self:
+        """Return the same table; one verb of it, an append or a merge, moves applications as well.
+
+        It is done once for each move, as `Client.append` with `positions`: where the table has them
+        there already it returns None, and where it has others it raises Rejected, of the rule
+        `app_txn_conflict`, and nothing is committed. If no row changes, the positions alone are.
+        """
+        table = type(self)(self._spark, self.root, self._given)
+        table._alias, table._views, table._positions = self._alias, self._views, positions
         return table
 
     def foreach_batch(
@@ -298,6 +320,11 @@ class Table:
         UnsupportedFeature; Spark's errors for rows that can't be computed.
         """
         given = {**self._given, **options}
+        if self._positions:
+            moved = for_writing({**given, "path": self.root})
+            verb = partial(append, rows, moved)
+            client = client_for(moved.kafka)
+            return self._committed(moving(client, moved, self._positions, "WRITE", verb))
         table_options, batch_id = self._verb(batch_id)
         if batch_id is None and ("txnVersion" in options or table_options.txn_app_id is None):
             return self._committed(append(rows, for_writing({**given, "path": self.root})))
@@ -795,6 +822,9 @@ class Table:
 
         options, batch_id = self._verb(batch_id)
         verb = self._again(changing) if change.depends_on_table_only else changing
+        if self._positions:
+            client = client_for(options.kafka)
+            return self._committed(moving(client, options, self._positions, change.operation, verb))
         query = partial(query_of, self._spark)
         return self._committed(
             once(client_for(options.kafka), options, batch_id, change.operation, verb, query)

@@ -6,7 +6,7 @@ in a commit of its own, so that its repeat does nothing either, whatever came in
 The query whose batches an application has is noted beside the first one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
@@ -30,6 +30,15 @@ _NUMBER_BITS: Final = 65
 
 Verb = Callable[[WriteRequest], Outcome | None]
 """Changes a table with a request, and returns the outcome, or None if nothing was to be changed."""
+
+Positions = Mapping[str, tuple[int, int]]
+"""For each application, such as a topic partition of a source: the version that the table has of it
+now (-1 for none), and the one that it has with the write.
+"""
+
+NO_POSITIONS: Final[Positions] = {}
+OF_POSITIONS: Final = frozenset({APP_TXN_SEEN, "app_txn_conflict"})
+"""The rules that reject a write whose `positions` are not those of the table."""
 
 
 @dataclass
@@ -136,6 +145,34 @@ def once(
         return propose_note(client, options, live_keys, request, Operation(name=operation))
     except Rejected as rejected:
         if rejected.rule == APP_TXN_SEEN:
+            return None
+        raise
+
+
+def moving(
+    client: Client, options: WriteOptions, positions: Positions, operation: str, verb: Verb
+) -> Outcome | None:
+    """Do a verb that moves applications; None if the table has them there already.
+
+    Raises: Rejected, with a rule of `OF_POSITIONS` if the table has others; what the verb raises.
+    """
+    moves = tuple(
+        AppTxnAdvance(app_id=app_id, version=version, expected=expected)
+        for app_id, (expected, version) in positions.items()
+    )
+    request = replace(WriteRequest.of(options), app_txns=moves)
+    try:
+        outcome = verb(request)
+        if outcome is None:
+            table = open_keys(store_for(options.place))
+            outcome = propose_note(client, options, table, request, Operation(name=operation))
+        return outcome
+    except Rejected as rejected:
+        if rejected.rule not in OF_POSITIONS:
+            raise
+        root, timeout_s = options.place.root, options.outcome_timeout_s
+        current = client.app_versions(root, tuple(positions), timeout_s)
+        if all(current[app_id] == version for app_id, (_, version) in positions.items()):
             return None
         raise
 

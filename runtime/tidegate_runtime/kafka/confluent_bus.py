@@ -144,6 +144,14 @@ class KafkaBus:
                     raise translated(metadata.error, doing)
                 return len(metadata.partitions)
 
+    def topic_names(self) -> Sequence[str]:
+        """Return the names of all topics that this client may see. Raises: Unavailable."""
+        try:
+            topics = self._administration().list_topics(timeout=ANSWER_S).topics
+        except KafkaException as error:
+            raise translated(error, "list the topics") from error
+        return sorted(topics)
+
     def identity(self, topics: Sequence[str]) -> ClusterIdentity:
         """Return the ids of the cluster and of some topics, as Kafka writes them.
 

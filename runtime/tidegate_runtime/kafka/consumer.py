@@ -390,6 +390,23 @@ class KafkaReader:
             f"no bounds of {topic_partition} within {timeout_s:g} s; look at the brokers"
         )
 
+    def at_time(
+        self, topic_partitions: Sequence[TopicPartition], timestamp_ms: int
+    ) -> Mapping[TopicPartition, Offset]:
+        """Return each partition's first offset at or behind a time; partitions without are left
+        out. Raises: Unavailable; Misconfigured for a missing topic.
+        """
+        asked = [to_librdkafka(each, timestamp_ms) for each in topic_partitions]
+        try:
+            answers = self._consumer.offsets_for_times(asked, timeout=ANSWER_S)
+        except KafkaException as error:
+            raise translated(error, "look up offsets by time") from error
+        return {
+            TopicPartition(answer.topic, answer.partition): Offset(answer.offset)
+            for answer in answers
+            if answer.offset >= 0
+        }
+
     def read(
         self, topic_partition: TopicPartition, start: Offset, timeout_s: float
     ) -> Sequence[Record]:

@@ -22,7 +22,9 @@ from tidegate_delta.errors import Misconfigured
 from tidegate_runtime.kafka.settings import KafkaSettings
 
 PREFIX: Final = "TIDEGATE__"
-NEIGHBOURS: Final = frozenset({"committer", "checkpointer", "cdc", "producers", "console"})
+NEIGHBOURS: Final = frozenset(
+    {"committer", "checkpointer", "cdc", "producers", "console", "ingest"}
+)
 """Sections that belong to single services: the others ignore them."""
 _SECRET: Final = (
     "secret",

@@ -1,0 +1,1 @@
+"""`tidegate ingest`: copies Kafka topics into Delta tables with Spark, each record exactly once."""

@@ -1,0 +1,381 @@
+"""Turns Kafka records into rows, each with why it is none, as columns that Spark evaluates."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DateType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from tidegate_delta.errors import InvalidRequest
+from tidegate_producers.ingest.settings import OWN_PREFIX, RECORD_PARTS, Route
+from tidegate_producers.table.target_frame import quoted
+
+ROW: Final = f"{OWN_PREFIX}row"
+DELETED: Final = f"{OWN_PREFIX}deleted"
+"""Whether a record deletes the row of its key."""
+
+REASON: Final = f"{OWN_PREFIX}reason"
+"""Why a record is no row of the table, null where it is one."""
+
+FIELD: Final = f"{OWN_PREFIX}field"
+"""The field that is the reason, if it is one."""
+
+UNKNOWN: Final = f"{OWN_PREFIX}unknown"
+"""The names of a value's fields for which there is no column."""
+
+IS_IN: Final = f"{OWN_PREFIX}in"
+"""Whether a route's condition takes a record, or it could not be decoded."""
+
+KAFKA: Final = "kafka"
+"""The struct of a record's other parts, for `where` and `select`."""
+
+SAMPLE_RECORDS: Final = 1_000
+"""How many records are looked at to infer a schema."""
+
+_CORRUPT: Final = f"{OWN_PREFIX}corrupt"
+_READ: Final = f"{OWN_PREFIX}read"
+_SAYS_MAX: Final = 100
+"""The most characters of a value that a reason quotes."""
+
+_JOINED: Final = r"\}\s*\{"
+_DIGITS: Final = r"^[+-]?[0-9]+$"
+_TEMPORAL: Final = (DateType, TimestampType, TimestampNTZType)
+_FAULT_TYPE: Final = "struct<field: string, reason: string>"
+
+
+@dataclass(frozen=True)
+class JsonValues:
+    """How the JSON values of a route are read: the columns that come from them, and their form.
+
+    A number is no date and no timestamp: its unit would be guessed.
+    """
+
+    fields: StructType
+    route: Route
+
+    @property
+    def _texts(self) -> StructType:
+        return StructType([StructField(field.name, StringType()) for field in self.fields.fields])
+
+    @property
+    def _read(self) -> StructType:
+        """The columns as Spark reads them: texts for dates and timestamps."""
+        return StructType(
+            [
+                StructField(
+                    field.name,
+                    StringType() if isinstance(field.dataType, _TEMPORAL) else field.dataType,
+                )
+                for field in self.fields.fields
+            ]
+        )
+
+    def decoded(self, records: DataFrame) -> DataFrame:
+        """Return records with ROW, DELETED, REASON, FIELD and UNKNOWN.
+
+        A field that is absent is null. Spark stops at the end of an object, so that what follows
+        it in the same value is looked for here.
+        """
+        text = F.col("value").cast("string")
+        whole = self._whole(self._read)
+        parsed = StructType([*whole.fields, StructField(_CORRUPT, StringType())])
+        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+        read = records.withColumn(_READ, F.from_json(text, parsed, options))
+        row = self._row(F.col(_READ))
+        texts = self._row(F.from_json(text, self._whole(self._texts)))
+        values = {field.name: _typed(row, field) for field in self.fields.fields}
+        wrong = _first(
+            _misfit(field, texts[field.name], values[field.name]) for field in self.fields.fields
+        )
+        is_corrupt = F.col(_READ)[_CORRUPT].isNotNull()
+        is_temporal = [
+            row[field.name].isNotNull() & values[field.name].isNull()
+            for field in self.fields.fields
+            if isinstance(field.dataType, _TEMPORAL)
+        ]
+        is_misfit = is_corrupt
+        for each in is_temporal:
+            is_misfit = is_misfit | each
+        is_tombstone = F.col("value").isNull()
+        unknown = self._unknown(text).cast("array<string>")
+        keys = dict(self._key_values()) if self.route.mode == "upsert" else {}
+        result = [
+            F.when(is_tombstone, keys[name]).otherwise(value).alias(name)
+            if name in keys
+            else value.alias(name)
+            for name, value in values.items()
+        ]
+        reason = self._reason(text, is_corrupt).when(
+            is_misfit, F.coalesce(wrong["reason"], F.lit("the value is no JSON"))
+        )
+        if self.route.schema_evolution != "ignore":
+            reason = self._with_strangers(reason, unknown)
+        return read.withColumns(
+            {
+                ROW: F.struct(*result),
+                DELETED: self._deleted(values, is_tombstone),
+                REASON: reason,
+                FIELD: F.when(is_misfit & ~is_tombstone, wrong["field"]),
+                UNKNOWN: unknown,
+            }
+        ).drop(_READ)
+
+    def new_fields(self, records: DataFrame, names: Sequence[str]) -> StructType:
+        """Return the fields among some names that have values, with the types that Spark infers."""
+        decoded = self.decoded(records).where(F.col(REASON).isNull() & (F.size(UNKNOWN) > 0))
+        text = self._row_text(F.col("value").cast("string"))
+        sample = decoded.select(text.alias("text")).limit(SAMPLE_RECORDS).collect()
+        values = [row["text"].encode() for row in sample if row["text"] is not None]
+        given = {
+            name
+            for value in values
+            for name, item in orjson.loads(value).items()
+            if item is not None
+        }
+        wanted = [name for name in names if name in given]
+        if not wanted:
+            return StructType([])
+        schema = inferred(records.sparkSession, values)
+        return StructType([schema[name] for name in wanted])
+
+    def _row_text(self, text: Column) -> Column:
+        """Return the JSON object in a value that becomes the row."""
+        if self.route.envelope != "debezium":
+            return text
+        return F.coalesce(
+            *(F.get_json_object(text, path) for path in ("$.payload.after", "$.after"))
+        )
+
+    def _whole(self, row: StructType) -> StructType:
+        """Return what a value holds of which a row is a part."""
+        if self.route.envelope != "debezium":
+            return row
+        parts = [StructField("before", row), StructField("after", row)]
+        envelope = StructType([*parts, StructField("op", StringType())])
+        return StructType([*envelope.fields, StructField("payload", envelope)])
+
+    def _row(self, read: Column) -> Column:
+        """Return the row in a value that was read: of an envelope, the one that it leaves or takes.
+
+        Kafka Connect puts an envelope with its schema into `payload`.
+        """
+        if self.route.envelope != "debezium":
+            return read
+        before = F.coalesce(read["payload"]["before"], read["before"])
+        return F.when(_op(read) == "d", before).otherwise(
+            F.coalesce(read["payload"]["after"], read["after"])
+        )
+
+    def _deleted(self, values: dict[str, Column], is_tombstone: Column) -> Column:
+        route = self.route
+        if route.mode != "upsert":
+            return F.lit(False)
+        flag = F.lit(False)
+        if route.envelope == "debezium":
+            flag = _op(F.col(_READ)) == "d"
+        elif route.delete_name is not None:
+            flag = values[route.delete_name].try_cast("boolean")
+        return is_tombstone | F.coalesce(flag, F.lit(False))
+
+    def _reason(self, text: Column, is_corrupt: Column) -> Column:
+        """Return why a value is none, as far as that is not a field's fault."""
+        value = F.col("value")
+        is_object = F.ltrim(text).startswith("{")
+        is_closed = F.rtrim(F.translate(text, "\r\n\t", "   ")).endswith("}")
+        array = F.concat(F.lit("["), text, F.lit("]"))
+        is_two = text.rlike(_JOINED) & F.json_array_length(array).isNull()
+        if self.route.mode == "upsert":
+            # A tombstone needs its key alone.
+            first = F.when(value.isNull(), F.lit(None).cast("string"))
+        else:
+            none = "the record has no value: by --mode upsert it would delete the row of its key"
+            first = F.when(value.isNull(), F.lit(none))
+        reason = (
+            first.when(~F.is_valid_utf8(text), F.lit("the value is no text in UTF-8"))
+            .when(~is_object, F.lit("the value is no JSON object"))
+            .when(is_two, F.lit("the value is more than one JSON object"))
+            .when(~is_closed, F.lit("the value is no JSON: it does not end with its object"))
+        )
+        if self.route.envelope == "debezium":
+            op = _op(F.col(_READ))
+            known = op.isin("c", "r", "u", "d")
+            no_op = "the value is no envelope of Debezium's: it has no op of c, r, u or d"
+            reason = reason.when(~is_corrupt & ~F.coalesce(known, F.lit(False)), F.lit(no_op))
+        return reason
+
+    def _unknown(self, text: Column) -> Column:
+        route = self.route
+        if route.schema_evolution == "ignore" or route.select is not None:
+            return F.lit(None)
+        text = self._row_text(text)
+        names = [*self.fields.names, *route.fields_of_envelope]
+        known = F.array(*map(F.lit, names)).cast("array<string>")
+        return F.array_except(F.json_object_keys(text), known)
+
+    def _with_strangers(self, reason: Column, unknown: Column) -> Column:
+        """Add to the reasons fields without a column where none is added, and those that differ
+        from a column in upper and lower case alone, which would make two columns of one name.
+        """
+        known = [name.lower() for name in self.fields.names]
+        names = F.array_join(unknown, ", ")
+        is_case = F.exists(unknown, lambda name: F.lower(name).isin(*known))
+        text = " are not as the table's columns are, in upper and lower case"
+        reason = reason.when(is_case, F.concat(F.lit("fields among "), names, F.lit(text)))
+        if self.route.schema_evolution != "fail":
+            return reason
+        none = F.concat(F.lit("there is no column for "), names)
+        return reason.when(F.size(unknown) > 0, none)
+
+    def _key_values(self) -> Iterator[tuple[str, Column]]:
+        """Yield the key's columns as a record's own key gives them: a JSON object, with or without
+        its schema, or the plain value where the key is one column.
+        """
+        fields = [field for field in self.fields.fields if field.name in self.route.key]
+        key = F.col("key").cast("string")
+        texts = StructType([StructField(field.name, StringType()) for field in fields])
+        plain = F.from_json(key, texts)
+        wrapped = F.from_json(key, StructType([StructField("payload", texts)]))["payload"]
+        for field in fields:
+            found = [plain[field.name], wrapped[field.name]]
+            if len(fields) == 1:
+                found.append(F.when(~F.ltrim(key).startswith("{"), F.btrim(key, F.lit('"'))))
+            yield field.name, F.coalesce(*found).try_cast(field.dataType)
+
+
+def _op(read: Column) -> Column:
+    return F.coalesce(read["payload"]["op"], read["op"])
+
+
+def _typed(row: Column, field: StructField) -> Column:
+    value = row[field.name]
+    if not isinstance(field.dataType, _TEMPORAL):
+        return value
+    return F.when(~value.rlike(_DIGITS), value.try_cast(field.dataType))
+
+
+def _misfit(field: StructField, text: Column, value: Column) -> Column:
+    is_wrong = text.isNotNull() & value.isNull()
+    reason = F.concat(
+        F.lit(f"field {field.name!r} is "),
+        F.substring(text, 1, _SAYS_MAX),
+        F.lit(f", which is no {field.dataType.simpleString()}"),
+    )
+    return F.when(is_wrong, F.struct(F.lit(field.name).alias("field"), reason.alias("reason")))
+
+
+def _first(columns: Iterable[Column]) -> Column:
+    """Return the first of some columns that is not null."""
+    return F.coalesce(*columns, F.lit(None).cast(_FAULT_TYPE))
+
+
+def record_struct() -> Column:
+    """Return the parts of a record as one column, with headers as a map of texts."""
+    headers = F.map_from_entries(
+        F.transform(
+            F.coalesce(F.col("headers"), F.array().cast(RECORD_PARTS["headers"])),
+            lambda header: F.struct(
+                header["key"].alias("key"), header["value"].cast("string").alias("value")
+            ),
+        )
+    )
+    parts = [F.col(name) for name in RECORD_PARTS if name != "headers"]
+    return F.struct(*parts, headers.alias("headers"))
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What of a decoded value becomes a row: a condition, expressions, and parts of the record."""
+
+    where: str | None
+    select: str | None
+    parts: Sequence[tuple[str, str]]
+
+    @classmethod
+    def of(cls, route: Route) -> "Selection":
+        """Return what a route selects."""
+        return cls(route.where, route.select, tuple(route.record_columns.items()))
+
+    def rows(self, decoded: DataFrame, kept: Sequence[Column]) -> DataFrame:
+        """Return the rows with IS_IN, REASON, FIELD and UNKNOWN, and the columns `kept` of records.
+
+        Rows for which the condition is not true stay, with IS_IN false: their offsets count.
+        Raises: Spark's errors, for an expression that it refuses.
+        """
+        fields = decoded.schema[ROW].dataType
+        assert isinstance(fields, StructType), "a row is a struct"
+        names = fields.names
+        parts = [F.col(part).alias(name) for part, name in self.parts]
+        beside = [F.col(name) for name in (DELETED, REASON, FIELD, UNKNOWN)]
+        values = [F.col(ROW)[name].alias(name) for name in names]
+        if self.where is None and self.select is None:
+            return decoded.select(*values, *parts, *beside, F.lit(True).alias(IS_IN), *kept)
+        in_parts = [F.col(part).alias(f"{OWN_PREFIX}part_{part}") for part, _ in self.parts]
+        values = [value for name, value in zip(names, values, strict=True) if name != KAFKA]
+        named = [f"{OWN_PREFIX}kept_{number}" for number in range(len(kept))]
+        kept_as = [column.alias(name) for column, name in zip(kept, named, strict=True)]
+        outside = decoded.select(*kept).columns
+        rows = decoded.select(*values, record_struct().alias(KAFKA), *in_parts, *beside, *kept_as)
+        is_in = f"coalesce({self.where}, false)" if self.where is not None else "true"
+        selected = self.select or ", ".join(quoted(name) for name in names if name != KAFKA)
+        tail = [f"{OWN_PREFIX}part_{part} AS {quoted(name)}" for part, name in self.parts]
+        tail += [DELETED, REASON, FIELD, UNKNOWN, f"{REASON} IS NOT NULL OR ({is_in}) AS {IS_IN}"]
+        tail += [f"{name} AS {quoted(out)}" for name, out in zip(named, outside, strict=True)]
+        return _select(rows, ", ".join([selected, *tail]))
+
+
+def _select(frame: DataFrame, expressions: str) -> DataFrame:
+    view = f"{OWN_PREFIX}ingested"
+    frame.createOrReplaceTempView(view)
+    return frame.sparkSession.sql(f"SELECT {expressions} FROM {view}")
+
+
+def inferred(spark: SparkSession, values: Sequence[bytes]) -> StructType:
+    """Return the schema that Spark infers from JSON values.
+
+    Raises: InvalidRequest, if none of them is a JSON object.
+    """
+    objects = [text for text in map(_object, values) if text is not None]
+    if not objects:
+        raise InvalidRequest(
+            f"none of {len(values)} records is a JSON object, so that no schema could be inferred: "
+            "give value_schema, or the format that the topic has; nothing was committed",
+            error_class="DELTA_SCHEMA_NOT_PROVIDED",
+        )
+    array = F.lit(f"[{','.join(objects)}]")
+    [ddl] = spark.range(1).select(F.schema_of_json(array)).head() or [""]
+    array_type = type_of(ddl)
+    assert isinstance(array_type, ArrayType), "an array was given"
+    assert isinstance(array_type.elementType, StructType), "of objects"
+    return array_type.elementType
+
+
+def columns_of(ddl: str) -> StructType:
+    """Return the columns that DDL names. Raises: Spark's ParseException."""
+    columns = StructType.fromDDL(ddl)
+    assert isinstance(columns, StructType), "DDL of columns"
+    return columns
+
+
+def type_of(sql: str) -> DataType:
+    """Return the type that Spark's SQL gives a name. Raises: Spark's ParseException."""
+    kind: DataType = columns_of(f"v {sql}").fields[0].dataType
+    return kind
+
+
+def _object(value: bytes) -> str | None:
+    try:
+        return value.decode() if isinstance(orjson.loads(value), dict) else None
+    except ValueError:
+        return None

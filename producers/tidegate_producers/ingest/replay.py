@@ -1,0 +1,126 @@
+"""Reads the dead letters of a table again, after its schema or the route was corrected: once.
+
+The position of the replay is in the commit, as that of a source is: the offset of the last dead
+letter that was considered. What is no row this time either is sent again, as the next attempt.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from tidegate_delta.errors import InvalidRequest
+from tidegate_producers.cached_clients import client_for
+from tidegate_producers.ingest.dead_letters import DeadLetter, read_all
+from tidegate_producers.ingest.positions import SourcePartition
+from tidegate_producers.ingest.route_batches import (
+    Progress,
+    RouteBatches,
+    RouteDependencies,
+    Summary,
+)
+from tidegate_producers.ingest.settings import RECORD_PARTS
+from tidegate_producers.writing.once import Positions
+from tidegate_runtime.client.client import Rejected
+from tidegate_runtime.kafka.client_protocols import Reader
+
+LETTERS_MAX: Final = 10_000
+"""How many dead letters are read again in one commit."""
+
+_SCHEMA: Final = ", ".join(
+    f"{name} {kind}" for name, kind in {**RECORD_PARTS, "value": "BINARY"}.items()
+)
+
+
+class ReplayBatch(RouteBatches):
+    """A batch of dead letters: its records have the places that they had in their own topics."""
+
+    def __init__(
+        self,
+        dependencies: RouteDependencies,
+        move: tuple[str, int, int],
+        letters: Mapping[str, DeadLetter],
+    ) -> None:
+        known = {letter.source: letter.offset - 1 for letter in letters.values()}
+        super().__init__(dependencies, known, Progress())
+        self._move = move
+        self._letters = letters
+
+    def _moves(self, summary: Summary) -> Positions:
+        app_id, expected, version = self._move
+        return {app_id: (expected, version)}
+
+    def _check_topics(self, summary: Summary) -> None:
+        """The topics of the records may be gone: their bytes are here."""
+
+    def _letter(self, row: Row) -> DeadLetter:
+        letter = self._letters[f"{row['topic']}/{row['partition']}@{row['offset']}"]
+        return replace(letter, reason=row["reason"], field=row["field"], attempt=letter.attempt + 1)
+
+    def _answer(self, rejected: Rejected, summary: Summary) -> bool:
+        raise InvalidRequest(
+            f"another replay or commit came first ({rejected}): run the replay again, which "
+            "begins behind it; nothing was committed by this one",
+            error_class=rejected.error_class,
+        ) from rejected
+
+
+def replayed(
+    spark: SparkSession,
+    dependencies: RouteDependencies,
+    reader: Reader,
+    letters_in: SourcePartition,
+) -> Progress:
+    """Read the dead letters of a route again, and return what became of them.
+
+    Raises: as a batch of a route; InvalidRequest, if another replay is faster.
+    """
+    write, route = dependencies.write, dependencies.route
+    end = reader.bounds(letters_in.place)[1]
+    by_topic: dict[str, list[tuple[int, DeadLetter]]] = {}
+    for offset, letter in read_all(reader, letters_in.topic):
+        topic = letter.source.topic
+        if offset < end and letter.table_root == write.place.root and route.takes(topic):
+            by_topic.setdefault(topic, []).append((offset, letter))
+    app_ids = {topic: letters_in.replay_app_id(topic) for topic in by_topic}
+    total = Progress()
+    if not by_topic:
+        return total
+    client, root = client_for(write.kafka), write.place.root
+    positions = client.app_versions(root, list(app_ids.values()), write.outcome_timeout_s)
+    for topic, letters in sorted(by_topic.items()):
+        position = positions[app_ids[topic]]
+        due = [each for each in letters if each[0] > position]
+        for begin in range(0, len(due), LETTERS_MAX):
+            part = due[begin : begin + LETTERS_MAX]
+            # Of a record that failed twice the last attempt counts.
+            by_place = {letter.place: letter for _, letter in part}
+            batch = ReplayBatch(dependencies, (app_ids[topic], position, part[-1][0]), by_place)
+            batch(_frame(spark, list(by_place.values())), 0)
+            position = part[-1][0]
+            _add(total, batch.progress)
+    return total
+
+
+def _add(total: Progress, done: Progress) -> None:
+    total.rows += done.rows
+    total.records += done.records
+    total.dead_letters += done.dead_letters
+    total.version = total.version if done.version is None else done.version
+
+
+def _frame(spark: SparkSession, letters: Sequence[DeadLetter]) -> DataFrame:
+    rows = [
+        (
+            letter.key,
+            [(name, value) for name, value in letter.headers],
+            None,
+            letter.source.topic,
+            letter.source.partition,
+            letter.offset,
+            letter.value,
+        )
+        for letter in letters
+    ]
+    return spark.createDataFrame(rows, _SCHEMA)

@@ -1,0 +1,366 @@
+"""Commits the micro-batches of one route: rows and positions in one version, or neither.
+
+The position that the table has decides, not Spark's checkpoint: a batch whose records are in the
+table already, in part or whole, brings the others alone.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F  # noqa: N812
+
+from tidegate_delta.errors import InvalidRequest, TidegateError
+from tidegate_producers.cached_clients import client_for
+from tidegate_producers.ingest.dead_letters import DeadLetter
+from tidegate_producers.ingest.positions import (
+    NEVER,
+    OffsetsBySource,
+    SourcePartition,
+    check_not_behind,
+)
+from tidegate_producers.ingest.record_decoding import (
+    FIELD,
+    IS_IN,
+    REASON,
+    UNKNOWN,
+    JsonValues,
+    Selection,
+)
+from tidegate_producers.ingest.settings import OWN_PREFIX, Route
+from tidegate_producers.ingest.target_table import TargetTable, check_names, fitted, opened
+from tidegate_producers.ingest.upsert import upserted
+from tidegate_producers.options import WriteOptions, for_writing
+from tidegate_producers.table.table import Table
+from tidegate_producers.table.target_frame import quoted
+from tidegate_producers.writing.once import OF_POSITIONS, Positions
+from tidegate_runtime.client.client import Rejected
+from tidegate_runtime.observability.logs import log_event
+
+_log = logging.getLogger(__name__)
+
+SHARE_FROM: Final = 100
+"""From how many records on the share of a batch's dead letters counts."""
+
+RERUNS_MAX: Final = 20
+"""How often a batch is written again because another commit changed the table meanwhile."""
+
+_KEPT: Final = ("topic", "partition", "offset", "key", "value", "headers")
+
+
+class CopyAgain(Exception):
+    """The query must begin anew, at the positions that the table has: the topic was made anew, or
+    the table is behind, and the route says that records are copied again.
+    """
+
+
+@dataclass
+class Progress:
+    """What a run of a route has done, for its line in the terminal and its metrics."""
+
+    version: int | None = None
+    records: int = 0
+    rows: int = 0
+    dead_letters: int = 0
+    batches: int = 0
+    positions: dict[SourcePartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A batch as Spark has read it.
+
+    Per source partition its last offset; in all how many records, rows, dead letters and bytes of
+    values there are, and the names of fields that have no column.
+    """
+
+    last: OffsetsBySource
+    records: int
+    rows: int
+    dead_letters: int
+    value_bytes: int
+    unknown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RouteDependencies:
+    """What the batches of a route need: the route, its table's options, and the means to look up
+    topics and to send dead letters, which return how many were sent.
+    """
+
+    route: Route
+    options: Mapping[str, str]
+    topic_ids: Callable[[Sequence[str]], Mapping[str, str]]
+    send: Callable[[Sequence[DeadLetter]], int]
+
+    @property
+    def write(self) -> WriteOptions:
+        """The options of the table."""
+        return for_writing({**self.options})
+
+
+class RouteBatches:
+    """What `foreachBatch` calls. `known` are the positions that the table has, as far as known."""
+
+    def __init__(self, job: RouteDependencies, known: OffsetsBySource, progress: Progress) -> None:
+        self._job = job
+        self._known = dict(known)
+        self._ids = {source.topic: source.topic_id for source in known}
+        self._write = job.write
+        self._root = self._write.place.root
+        self._skipped: dict[SourcePartition, int] = {}
+        self.progress = progress
+        self.failure: Exception | None = None
+        self.lock = threading.Lock()
+
+    def __call__(self, records: DataFrame, _batch_id: int) -> None:
+        """Commit a batch. Raises: CopyAgain; TidegateError, which `failure` keeps."""
+        try:
+            for _ in range(RERUNS_MAX):
+                if self._is_copied(records):
+                    return
+            raise InvalidRequest(
+                f"{self._root}: other commits changed the table each of {RERUNS_MAX} times that a "
+                "batch was written: find who changes its columns all the time; nothing was "
+                "committed",
+                error_class="Contended",
+            )
+        except (CopyAgain, TidegateError) as error:
+            self.failure = error
+            raise
+
+    def _is_copied(self, records: DataFrame) -> bool:
+        """Commit a batch, and return whether it is done; False if it must be written again."""
+        target = opened(self._write.place)
+        if target is None:
+            raise CopyAgain(f"{self._root} is gone")
+        records = self._new(records)
+        rows = rows_of(records, target, self._job.route).persist()
+        try:
+            summary = self._summary(rows)
+            if not summary.last:
+                return True
+            self._check_topics(summary)
+            if self._is_beyond(summary.last) or self._is_evolved(records, target, summary):
+                return False
+            self._send_dead_letters(rows, summary)
+            return self._is_committed(rows, target, summary)
+        finally:
+            rows.unpersist()
+
+    def _new(self, records: DataFrame) -> DataFrame:
+        """Return the records behind the positions of which it is known that the table has them."""
+        if not self._skipped:
+            return records
+        positions = F.create_map(
+            *(
+                each
+                for source, position in self._skipped.items()
+                for each in (F.lit(str(source)), F.lit(position))
+            )
+        )
+        place = F.concat_ws("/", F.col("topic"), F.col("partition").cast("string"))
+        return records.where(F.col("offset") > F.coalesce(positions[place], F.lit(NEVER)))
+
+    def _summary(self, rows: DataFrame) -> Summary:
+        is_dead, is_in = F.col(REASON).isNotNull(), F.col(IS_IN)
+        grouped = rows.groupBy(f"{OWN_PREFIX}topic", f"{OWN_PREFIX}partition").agg(
+            F.max(f"{OWN_PREFIX}offset").alias("last"),
+            F.count("*").alias("records"),
+            F.count_if(~is_dead & is_in).alias("rows"),
+            F.count_if(is_dead).alias("dead_letters"),
+            F.sum(f"{OWN_PREFIX}bytes").alias("value_bytes"),
+            F.flatten(F.collect_set(UNKNOWN)).alias("unknown"),
+        )
+        found = grouped.collect()
+        last = {self._source(row[0], row[1]): int(row["last"]) for row in found}
+        records, rows_count, dead_letters, value_bytes = (
+            sum(int(row[name] or 0) for row in found)
+            for name in ("records", "rows", "dead_letters", "value_bytes")
+        )
+        unknown = sorted({name for row in found for name in row["unknown"]})
+        return Summary(last, records, rows_count, dead_letters, value_bytes, tuple(unknown))
+
+    def _source(self, topic: str, partition: int) -> SourcePartition:
+        if topic not in self._ids:
+            self._ids |= self._job.topic_ids([topic])
+        return SourcePartition(topic, self._ids[topic], partition)
+
+    def _check_topics(self, summary: Summary) -> None:
+        """Check that the topics are still those that the batch was read from. Raises: CopyAgain."""
+        topics = sorted({source.topic for source in summary.last})
+        ids = self._job.topic_ids(topics)
+        for topic in topics:
+            if ids[topic] != self._ids[topic]:
+                raise CopyAgain(f"topic {topic} was made anew")
+
+    def _send_dead_letters(self, rows: DataFrame, summary: Summary) -> None:
+        if not summary.dead_letters:
+            return
+        dead = rows.where(F.col(REASON).isNotNull())
+        self._check_limits(dead, summary)
+        letters = [self._letter(row) for row in dead.select(*_letter_columns()).collect()]
+        self._job.send(letters)
+
+    def _letter(self, row: Row) -> DeadLetter:
+        headers = tuple(
+            (header["key"], bytes(header["value"] or b"")) for header in row["headers"] or ()
+        )
+        return DeadLetter(
+            table_root=self._root,
+            source=self._source(row["topic"], row["partition"]),
+            offset=row["offset"],
+            reason=row["reason"],
+            field=row["field"],
+            key=None if row["key"] is None else bytes(row["key"]),
+            value=None if row["value"] is None else bytes(row["value"]),
+            headers=headers,
+        )
+
+    def _check_limits(self, dead: DataFrame, summary: Summary) -> None:
+        route, count = self._job.route, summary.dead_letters
+        total = self.progress.dead_letters + count
+        share = count / summary.records
+        limit = None
+        if total > route.dead_letters_max:
+            limit = (
+                f"{total} dead letters are more than --dead-letters-max {route.dead_letters_max}"
+            )
+        elif summary.records >= SHARE_FROM and share > route.dead_letters_share_max:
+            limit = (
+                f"{count} of {summary.records} records are no rows, more than "
+                f"--dead-letters-share-max {route.dead_letters_share_max:g}"
+            )
+        if limit is None:
+            return
+        first = self._letter(dead.select(*_letter_columns()).head(1)[0])
+        raise InvalidRequest(
+            f"{self._root}: {limit}. The first is {first.place}: {first.reason}. Correct the "
+            "format, value_schema or the table's columns, or allow more; nothing of this batch was "
+            "committed or sent to the dead letters",
+            error_class="TooManyDeadLetters",
+        )
+
+    def _is_committed(self, rows: DataFrame, target: TargetTable, summary: Summary) -> bool:
+        positions = self._moves(summary)
+        good = rows.where(F.col(REASON).isNull() & F.col(IS_IN))
+        table = Table(rows.sparkSession, self._root, _table_options(self._job.options))
+        table = table.moving(positions)
+        try:
+            if self._job.route.mode == "upsert":
+                version = upserted(table, good, target.given.names, self._job.route)
+            else:
+                columns = [F.col(quoted(name)) for name in target.given.names]
+                size = self._job.route.target_file_bytes
+                files = max(1, -(-summary.value_bytes // size))
+                version = table.append(good.select(*columns).coalesce(files))
+        except Rejected as rejected:
+            return self._answer(rejected, summary)
+        self._done(summary, version)
+        return True
+
+    def _is_evolved(self, records: DataFrame, target: TargetTable, summary: Summary) -> bool:
+        """Add columns for fields that have none, if the route says so; return whether any is new.
+
+        A field that is null in every record of the sample gets none yet: it has no type.
+        """
+        route = self._job.route
+        if not summary.unknown or route.schema_evolution != "add":
+            return False
+        values = JsonValues(target.value_fields(route), route)
+        found = values.new_fields(records, summary.unknown)
+        if not found.fields:
+            return False
+        check_names([*target.columns.names, *found.names])
+        table = Table(records.sparkSession, self._root, _table_options(self._job.options))
+        try:
+            table.alter(add_columns=found)
+        except Rejected:
+            # Another job may have added them; else the next try finds the same fault.
+            log_event(_log, "overtaken", table=self._root)
+        return True
+
+    def _moves(self, summary: Summary) -> Positions:
+        """Return the positions that a batch moves, each from the one that the table has."""
+        return {source.app_id: (self._known[source], at) for source, at in summary.last.items()}
+
+    def _is_beyond(self, last: OffsetsBySource) -> bool:
+        """Ask for the positions of partitions that were added since the query began; return whether
+        the table has records of them, which are then left out.
+        """
+        added = [source for source in last if source not in self._known]
+        if not added:
+            return False
+        current = self._ask(added)
+        self._known |= current
+        begun = {source: position for source, position in current.items() if position != NEVER}
+        self._skipped |= begun
+        return bool(begun)
+
+    def _ask(self, sources: Sequence[SourcePartition]) -> dict[SourcePartition, int]:
+        client = client_for(self._write.kafka)
+        app_ids = [source.app_id for source in sources]
+        answer = client.app_versions(self._root, app_ids, self._write.outcome_timeout_s)
+        return {source: answer[source.app_id] for source in sources}
+
+    def _answer(self, rejected: Rejected, summary: Summary) -> bool:
+        """Return whether a batch that was refused is in the table; False if the rest must be tried.
+
+        Raises: Rejected, for what trying again can't help; CopyAgain; InvalidRequest, for a table
+        that was put back.
+        """
+        if rejected.rule not in OF_POSITIONS:
+            rejection = rejected.outcome.rejection
+            if rejection is None or rejection.advice not in ("rerun", "rebase"):
+                raise rejected
+            return False
+        current = self._ask(list(summary.last))
+        after_restore = self._job.route.after_restore
+        known = {source: self._known[source] for source in summary.last}
+        check_not_behind(known, current, self._root, after_restore)
+        if any(current[source] < known[source] for source in current) and after_restore == "again":
+            raise CopyAgain(f"{self._root} was put back to an earlier state")
+        self._known |= current
+        self._skipped |= {source: at for source, at in current.items() if at > known[source]}
+        return all(current[source] >= last for source, last in summary.last.items())
+
+    def _done(self, summary: Summary, version: int | None) -> None:
+        self._known |= summary.last
+        # Where another job is further, records up to its position are still to be left out.
+        self._skipped = {s: at for s, at in self._skipped.items() if self._known[s] == at}
+        with self.lock:
+            progress = self.progress
+            progress.version = progress.version if version is None else version
+            progress.records += summary.records
+            progress.rows += summary.rows
+            progress.dead_letters += summary.dead_letters
+            progress.batches += 1
+            progress.positions |= summary.last
+
+
+def rows_of(records: DataFrame, target: TargetTable, route: Route) -> DataFrame:
+    """Return the rows of records as a table takes them, with why others are none, and the records'
+    places; the bytes of those that are none, too.
+    """
+    decoded = JsonValues(target.value_fields(route), route).decoded(records)
+    kept = [F.col(name).alias(f"{OWN_PREFIX}{name}") for name in _KEPT]
+    rows = fitted(Selection.of(route).rows(decoded, kept), target, route)
+    is_dead = F.col(REASON).isNotNull()
+    value = F.col(f"{OWN_PREFIX}value")
+    raw = {
+        f"{OWN_PREFIX}{name}": F.when(is_dead, F.col(f"{OWN_PREFIX}{name}"))
+        for name in ("key", "value", "headers")
+    }
+    return rows.withColumn(f"{OWN_PREFIX}bytes", F.length(value)).withColumns(raw)
+
+
+def _letter_columns() -> list[Column]:
+    own = [F.col(f"{OWN_PREFIX}{name}").alias(name) for name in _KEPT]
+    return [*own, F.col(REASON).alias("reason"), F.col(FIELD).alias("field")]
+
+
+def _table_options(options: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in options.items() if name != "path"}

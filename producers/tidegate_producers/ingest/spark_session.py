@@ -1,0 +1,71 @@
+"""The Spark session of an ingest job: what `spark-submit` or the settings say, else `local[*]`."""
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pyspark
+from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
+
+_SCALA: Final = "2.13"
+_KAFKA: Final = f"spark-sql-kafka-0-10_{_SCALA}"
+_AVRO: Final = f"spark-avro_{_SCALA}"
+_JARS: Final = ("spark.jars.packages", "spark.jars")
+_MASTER: Final = "spark.master"
+_DEFAULTS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+}
+"""Settings of a session that this job starts, unless others are given."""
+
+_LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""Settings of a session in this process, which nobody outside the machine calls."""
+
+
+def open_session(given: Mapping[str, str]) -> SparkSession:
+    """Return the Spark session, started with the packages that the sources need.
+
+    `given` are Spark's settings by name. Packages are fetched only where neither a setting names
+    any, nor Spark's own folder has them, as the image does.
+    """
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    # By default Spark takes the first python3 on PATH, which may lack this package.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("tidegate-ingest")
+    if is_remote():
+        for name, value in given.items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
+    settings = {**_DEFAULTS, **given}
+    if _MASTER not in given and not _is_submitted():
+        settings = {_MASTER: "local[*]", **_LOCAL, **settings}
+    if not any(name in given for name in _JARS) and not _is_submitted() and not _has_jars():
+        settings["spark.jars.packages"] = packages()
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF" if sys.stderr.isatty() else "ERROR")
+    return session
+
+
+def packages() -> str:
+    """Return the Maven coordinates of Spark's Kafka source and Avro functions."""
+    names = (_KAFKA, _AVRO)
+    return ",".join(f"org.apache.spark:{name}:{pyspark.__version__}" for name in names)
+
+
+def _is_submitted() -> bool:
+    """Return whether `spark-submit` started this program, which then gives master and packages."""
+    return "SPARK_SUBMIT" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _has_jars() -> bool:
+    jars = Path(os.environ.get("SPARK_HOME", Path(pyspark.__file__).parent)) / "jars"
+    return any(jars.glob(f"{_KAFKA}-*.jar"))

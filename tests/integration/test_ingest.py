@@ -1,0 +1,205 @@
+"""`tidegate ingest` is killed, doubled and cut off; the table has each record of its topic once.
+
+Two jobs copy the same topic, one of them is killed with its JVM, the committer dies, a partition is
+added, one record of a hundred is no row; at the end the topic is made anew. The checker is
+delta-rs and a plain consumer: it shares no code with the job.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # public, not declared so
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+)
+
+from confluent_kafka import Producer  # isort: skip
+from deltalake import DeltaTable
+
+from tests.integration.conftest import Line
+from tidegate_local.child_processes import Child, Command
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+WAIT_S = 400.0
+"""A guard against what hangs; nothing is measured."""
+
+NOT_THERE = "UNRESOLVED DEPENDENCIES"
+SPARK = {
+    "spark.master": "local[2]",
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+class Source:
+    """A topic of rows with the ids 0, 1, 2, …; every hundredth value is no row."""
+
+    def __init__(self, brokers: str, topic: str) -> None:
+        self.topic, self.partitions = topic, 2
+        self._brokers = brokers
+        self._admin = AdminClient({"bootstrap.servers": brokers})
+        self._producer = Producer({"bootstrap.servers": brokers})
+        self._rng = Random(20_263)
+        self.rows: list[int] = []
+        self.bad: list[int] = []
+        self._next = 0
+        self._create()
+
+    def _create(self) -> None:
+        topic = NewTopic(self.topic, num_partitions=self.partitions)
+        self._admin.create_topics([topic])[self.topic].result()
+
+    def add(self, count: int) -> None:
+        for number in range(self._next, self._next + count):
+            is_bad = number % 100 == 50
+            row = {"id": f"no {number}" if is_bad else number, "text": f"order {number}"}
+            (self.bad if is_bad else self.rows).append(number)
+            partition = self._rng.randrange(self.partitions)
+            self._producer.produce(self.topic, json.dumps(row), str(number), partition)
+        self._producer.flush(60.0)
+        self._next += count
+
+    def add_partition(self) -> None:
+        self.partitions += 1
+        grown = NewPartitions(self.topic, self.partitions)
+        self._admin.create_partitions([grown])[self.topic].result()
+        self._meet()
+
+    def make_anew(self) -> None:
+        self._admin.delete_topics([self.topic])[self.topic].result()
+        until_s = time.monotonic() + 60.0
+        while self.topic in self._admin.list_topics(timeout=10).topics:
+            assert time.monotonic() < until_s, "the topic stays"
+            time.sleep(0.2)
+        self._create()
+        self._meet()
+
+    def _meet(self) -> None:
+        """Send from now on by a producer that knows the topic as it is."""
+        until_s = time.monotonic() + 60.0
+        while True:
+            self._producer = Producer({"bootstrap.servers": self._brokers})
+            topic = self._producer.list_topics(self.topic, timeout=10).topics[self.topic]
+            if len(topic.partitions) == self.partitions:
+                return
+            assert time.monotonic() < until_s, "the brokers do not know the partitions"
+            time.sleep(0.2)
+
+
+class IngestProcess:
+    """`tidegate ingest`, started and killed."""
+
+    def __init__(self, line: Line, topic: str, table: Path, log: Path) -> None:
+        settings = [f"ingest.spark.{name}={value}" for name, value in SPARK.items()]
+        settings += [f"{name}={value}" for name, value in line.settings.items()]
+        pairs = [part for pair in settings for part in ("--set", pair)]
+        self._argv = [sys.executable, "-m", "tidegate_producers.ingest", topic, str(table)]
+        self._argv += ["--value-schema", "id BIGINT, text STRING", "--max-latency-s", "0.2", *pairs]
+        self._log = log
+        self.child: Child | None = None
+
+    def start(self, *more: str) -> Child:
+        self.child = Child(Command("ingest", [*self._argv, *more]), self._log)
+        self.child.start()
+        return self.child
+
+    def kill(self) -> None:
+        if self.child is not None and self.child.is_alive():
+            os.killpg(self.child.pid, signal.SIGKILL)
+            self.child.wait(60.0)
+
+    def check_alive(self) -> None:
+        assert self.child is not None
+        if self.child.is_alive():
+            return
+        if NOT_THERE in self._log.read_text(errors="replace"):
+            pytest.skip("Spark's Kafka source can't be had: no Maven repository answers")
+        pytest.fail(f"the job ended by itself:\n{self.child.tail(60)}")
+
+    def copy_all(self) -> None:
+        child = self.start("--once")
+        assert child.wait(WAIT_S) == 0, child.tail(60)
+
+
+def versions(table: Path) -> int:
+    return sum(1 for _ in table.glob("_delta_log/*.json"))
+
+
+def wait_for_versions(table: Path, more: int, source: Source, *jobs: IngestProcess) -> None:
+    """Send records until some more versions are there."""
+    begun, until_s = versions(table), time.monotonic() + WAIT_S
+    while versions(table) < begun + more:
+        for job in jobs:
+            job.check_alive()
+        assert time.monotonic() < until_s, "it hangs"
+        source.add(20)
+        time.sleep(0.1)
+
+
+def dead_letters(brokers: str, topic: str) -> set[tuple[str, bytes]]:
+    """Return the source and the key of each dead letter, with a consumer of nobody's."""
+    consumer = Consumer({"bootstrap.servers": brokers, "group.id": "checker"})
+    place = TopicPartition(topic, 0, 0)
+    _, end = consumer.get_watermark_offsets(place)
+    consumer.assign([place])
+    found = set()
+    for message in consumer.consume(end, 30.0) if end else []:
+        headers = message.headers()
+        assert isinstance(headers, list), "headers are pairs"
+        named = dict(headers)
+        source, key = named["source"], named["key"]
+        assert isinstance(source, bytes), "headers are bytes"
+        assert isinstance(key, bytes), "headers are bytes"
+        found.add((source.decode(), key))
+    consumer.close()
+    return found
+
+
+def check(table: Path, source: Source, letters: set[tuple[str, bytes]]) -> None:
+    rows = DeltaTable(str(table)).to_pyarrow_table().to_pylist()
+    assert sorted(row["id"] for row in rows) == source.rows
+    assert all(row["text"] == f"order {row['id']}" for row in rows)
+    assert sorted(int(key) for _, key in letters) == source.bad
+
+
+@pytest.mark.timeout(1_500)
+def test_each_record_is_copied_once_whatever_dies(line: Line, tmp_path: Path) -> None:
+    brokers, prefix = line.kafka.bootstrap_servers, line.kafka.topic_prefix
+    committer = line.started("committer")
+    source, table = Source(brokers, f"{prefix}orders"), line.tables / "orders"
+    first = IngestProcess(line, source.topic, table, tmp_path / "first.log")
+    second = IngestProcess(line, source.topic, table, tmp_path / "second.log")
+    source.add(500)
+    try:
+        first.start()
+        second.start()
+        wait_for_versions(table, 3, source, first, second)
+        source.add_partition()
+        first.kill()
+        wait_for_versions(table, 2, source, second)
+        committer.child.kill()
+        source.add(100)
+        committer.start()
+        wait_for_versions(table, 2, source, second)
+        second.kill()
+        source.add(100)
+        first.copy_all()
+        letters = dead_letters(brokers, f"{prefix}ingest-dead-letters")
+        check(table, source, letters)
+        source.make_anew()
+        source.add(30)
+        first.copy_all()
+        check(table, source, letters)
+    finally:
+        first.kill()
+        second.kill()

@@ -1,0 +1,227 @@
+"""What Spark makes of records: rows, deletes, or the reason why they are none."""
+
+import json
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from tests.integration.spark_session import open_session
+from tidegate_delta.constraints.row_constraints import (
+    CheckConstraint,
+    NotNull,
+    WriteRequirements,
+)
+from tidegate_producers.ingest.record_decoding import (
+    DELETED,
+    FIELD,
+    IS_IN,
+    REASON,
+    UNKNOWN,
+    JsonValues,
+    Selection,
+    columns_of,
+    inferred,
+)
+from tidegate_producers.ingest.settings import OWN_PREFIX, RECORD_PARTS, Route
+from tidegate_producers.ingest.target_table import TargetTable, fitted
+from tidegate_producers.ingest.upsert import last_of_keys
+from tidegate_producers.options import TableLocation
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = "id INT, text STRING, at TIMESTAMP, price DECIMAL(5,2)"
+RECORD = ", ".join(f"{name} {kind}" for name, kind in {**RECORD_PARTS, "value": "BINARY"}.items())
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    return open_session()
+
+
+def records(spark: SparkSession, *values: Any, keys: Any = None) -> DataFrame:
+    """Return records of one partition; values and keys are bytes, texts, or JSON."""
+    made = [
+        (_bytes(key), [("kind", b"order")], None, "orders", 0, offset, _bytes(value))
+        for offset, (value, key) in enumerate(zip(values, keys or values, strict=True))
+    ]
+    return spark.createDataFrame(made, RECORD)
+
+
+def _bytes(value: Any) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    return (value if isinstance(value, str) else json.dumps(value)).encode()
+
+
+def route(**given: Any) -> Route:
+    return Route(topics=("orders",), table="/lake/orders", **given)
+
+
+def fit(frame: DataFrame, asked: Route, required: WriteRequirements | None = None) -> DataFrame:
+    table = columns_of(COLUMNS)
+    target = TargetTable(TableLocation("file:///t"), table, required or WriteRequirements())
+    decoded = JsonValues(target.value_fields(asked), asked).decoded(frame)
+    kept = [F.col(name).alias(f"{OWN_PREFIX}{name}") for name in ("partition", "offset")]
+    return fitted(Selection.of(asked).rows(decoded, kept), target, asked)
+
+
+def reasons(frame: DataFrame) -> list[tuple[str | None, str | None]]:
+    rows = frame.orderBy(f"{OWN_PREFIX}offset").select(FIELD, REASON).collect()
+    return [(row[0], row[1]) for row in rows]
+
+
+BAD = [
+    ("x", None, "no JSON object"),
+    ("", None, "no JSON object"),
+    ("null", None, "no JSON object"),
+    ("5", None, "no JSON object"),
+    ('[{"id": 1}, {"id": 2}]', None, "no JSON object"),
+    ('{"id": 1}{"id": 2}', None, "more than one JSON object"),
+    ('{"id": 1}\n{"id": 2}', None, "more than one JSON object"),
+    ('{"id": 1} x', None, "does not end with its object"),
+    ('{"id": 1', None, "does not end with its object"),
+    ('{"id": 1, "text"}', None, "no JSON"),
+    (b'{"text": "\xff\xfe"}', None, "no text in UTF-8"),
+    (None, None, "no value"),
+    ({"id": "1"}, "id", "is 1, which is no int"),
+    ({"id": 1.5}, "id", "is 1.5, which is no int"),
+    ({"id": 2**40}, "id", "is 1099511627776, which is no int"),
+    ({"id": 1, "price": 12345.6}, "price", "which is no decimal(5,2)"),
+    ({"id": 1, "at": "soon"}, "at", "is soon, which is no timestamp"),
+    ({"id": 1, "at": 1767225600000}, "at", "is 1767225600000, which is no timestamp"),
+]
+
+
+def test_each_value_that_is_no_row_says_why_and_by_which_field(spark: SparkSession) -> None:
+    found = reasons(fit(records(spark, *(value for value, _, _ in BAD)), route()))
+    for (value, field, text), (found_field, reason) in zip(BAD, found, strict=True):
+        assert text in (reason or ""), (value, reason)
+        assert found_field == field, value
+
+
+def test_values_that_are_rows_keep_theirs(spark: SparkSession) -> None:
+    values: tuple[Any, ...] = (
+        {"id": 1, "text": 'a } { "b"', "at": "2026-01-01T12:00:00Z", "price": 1.5},
+        {"id": None},
+        {},
+        ' {"id": 7}\r\n',
+    )
+    rows = fit(records(spark, *values), route()).orderBy(f"{OWN_PREFIX}offset").collect()
+    assert [row[REASON] for row in rows] == [None] * 4
+    assert [row["id"] for row in rows] == [1, None, None, 7]
+    assert (rows[0]["text"], rows[0]["at"].isoformat()) == ('a } { "b"', "2026-01-01T12:00:00")
+
+
+def test_what_violates_a_constraint_is_no_row(spark: SparkSession) -> None:
+    required = WriteRequirements(
+        not_null=(NotNull(("text",), ("text",)),), checks=(CheckConstraint("small", "id < 10"),)
+    )
+    values = ({"id": 1, "text": "a"}, {"id": 1}, {"id": 11, "text": "a"}, {"text": "a"})
+    found = reasons(fit(records(spark, *values), route(), required))
+    assert found[0] == (None, None)
+    assert found[1] == ("text", "field 'text' is null, and may not be")
+    assert found[2] == (None, "it violates CHECK small (id < 10)")
+    assert found[3] == (None, "it violates CHECK small (id < 10)")
+
+
+def test_a_condition_and_expressions_choose_rows_and_columns(spark: SparkSession) -> None:
+    asked = route(
+        value_schema="id INT, text STRING",
+        where="id > 1 AND kafka.headers['kind'] = 'order'",
+        select="id * 10 AS id, upper(text) AS text",
+        columns=("timestamp=at",),
+    )
+    frame = records(spark, {"id": 1, "text": "a"}, {"id": 2, "text": "b"}, "x")
+    rows = fit(frame, asked).orderBy(f"{OWN_PREFIX}offset").collect()
+    assert [(row[IS_IN], row[REASON] is None) for row in rows] == [
+        (False, True),
+        (True, True),
+        (True, False),
+    ]
+    assert (rows[1]["id"], rows[1]["text"]) == (20, "B")
+
+
+def test_fields_without_a_column_are_named(spark: SparkSession) -> None:
+    frame = fit(records(spark, {"id": 1, "more": 2, "text": "a"}, {"id": 1}), route())
+    assert [row[0] for row in frame.orderBy(f"{OWN_PREFIX}offset").select(UNKNOWN).collect()] == [
+        ["more"],
+        [],
+    ]
+
+
+UPSERT = {"mode": "upsert", "key": ("id",)}
+
+
+@pytest.mark.parametrize("key", ['{"id": 3}', "3", '"3"', '{"schema": {}, "payload": {"id": 3}}'])
+def test_a_tombstone_deletes_by_its_key(spark: SparkSession, key: str) -> None:
+    required = WriteRequirements(not_null=(NotNull(("text",), ("text",)),))
+    [row] = fit(records(spark, None, keys=[key]), route(**UPSERT), required).collect()
+    assert (row["id"], row[DELETED], row[REASON]) == (3, True, None)
+
+
+def test_a_record_without_its_key_is_no_row(spark: SparkSession) -> None:
+    frame = records(spark, {"text": "a"}, None, keys=["1", b"\x00"])
+    assert [field for field, _ in reasons(fit(frame, route(**UPSERT)))] == ["id", "id"]
+
+
+def after(values: Any, **row: Any) -> Any:
+    return {"before": None, "after": row, "op": "c", **values}
+
+
+def test_debeziums_envelopes_are_rows_and_deletes(spark: SparkSession) -> None:
+    asked = route(**UPSERT, envelope="debezium")
+    values = (
+        after({}, id=1, text="a"),
+        {"schema": {"type": "struct"}, "payload": after({}, id=2, text="b")},
+        {"before": {"id": 3, "text": "c"}, "after": None, "op": "d"},
+        {"id": 4, "text": "flat"},
+        after({"op": "t"}),
+    )
+    rows = fit(records(spark, *values), asked).orderBy(f"{OWN_PREFIX}offset").collect()
+    assert [(row["id"], row[DELETED]) for row in rows[:3]] == [(1, False), (2, False), (3, True)]
+    assert all("no op of c, r, u or d" in row[REASON] for row in rows[3:])
+
+
+def test_debeziums_flat_rows_say_what_they_delete(spark: SparkSession) -> None:
+    asked = route(**UPSERT, envelope="debezium_flat")
+    values = ({"id": 1, "__deleted": "false"}, {"id": 2, "__deleted": "true", "__op": "d"})
+    rows = fit(records(spark, *values), asked).orderBy(f"{OWN_PREFIX}offset").collect()
+    assert [(row["id"], row[DELETED], row[UNKNOWN]) for row in rows] == [
+        (1, False, []),
+        (2, True, []),
+    ]
+
+
+def last(spark: SparkSession, asked: Route, *values: Any, keys: Any = None) -> list[Any]:
+    chosen = last_of_keys(fit(records(spark, *values, keys=keys), asked), asked)
+    return sorted((row["id"], row["text"], row[DELETED]) for row in chosen.collect())
+
+
+def test_the_last_record_of_a_key_counts_by_offset(spark: SparkSession) -> None:
+    values = ({"id": 1, "text": "a"}, {"id": 1, "text": "b"}, {"id": 2, "text": "c"})
+    assert last(spark, route(**UPSERT), *values) == [(1, "b", False), (2, "c", False)]
+
+
+def test_the_last_record_of_a_key_counts_by_a_column(spark: SparkSession) -> None:
+    asked = route(**UPSERT, order_by="price")
+    values = (
+        {"id": 1, "text": "new", "price": 2},
+        {"id": 1, "text": "late", "price": 1},
+        {"id": 2, "text": "a", "price": 1},
+        {"id": 2, "text": "equal", "price": 1},
+    )
+    assert last(spark, asked, *values) == [(1, "new", False), (2, "equal", False)]
+
+
+def test_a_tombstone_comes_behind_the_records_before_it(spark: SparkSession) -> None:
+    asked = route(**UPSERT, order_by="price")
+    values = ({"id": 1, "text": "a", "price": 5}, None, {"id": 1, "text": "late", "price": 1})
+    assert last(spark, asked, *values, keys=["1", "1", "1"]) == [(1, None, True)]
+
+
+def test_a_schema_is_inferred_from_the_objects_of_a_sample(spark: SparkSession) -> None:
+    schema: StructType = inferred(spark, [b'{"id": 1, "x": {"y": [1.5]}}', b"no", b'{"b": true}'])
+    assert schema.simpleString() == "struct<b:boolean,id:bigint,x:struct<y:array<double>>>"
