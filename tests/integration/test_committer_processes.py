@@ -25,7 +25,7 @@ from tests.integration.proposers import (
     read_topic,
     values,
 )
-from tests.integration.waiting import until as until
+from tests.integration.waiting import until
 from tests.linearizability.checker import explain
 from tests.linearizability.run_record import Account, PublishedOutcome, Table, proposals
 from tidegate_committer.dependencies import FAILPOINTS
