@@ -14,6 +14,7 @@ from tidegate_delta.constraints.row_constraints import (
     NotNull,
     WriteRequirements,
 )
+from tidegate_delta.errors import Misconfigured
 from tidegate_producers.ingest.record_decoding import (
     DELETED,
     FIELD,
@@ -27,8 +28,10 @@ from tidegate_producers.ingest.record_decoding import (
 )
 from tidegate_producers.ingest.settings import OWN_PREFIX, RECORD_PARTS, Route
 from tidegate_producers.ingest.target_table import TargetTable, fitted
+from tidegate_producers.ingest.topic_source import TopicSource
 from tidegate_producers.ingest.upsert import last_of_keys
 from tidegate_producers.options import TableLocation
+from tidegate_runtime.kafka.settings import KafkaSettings
 
 pytestmark = pytest.mark.spark
 
@@ -225,3 +228,12 @@ def test_a_tombstone_comes_behind_the_records_before_it(spark: SparkSession) -> 
 def test_a_schema_is_inferred_from_the_objects_of_a_sample(spark: SparkSession) -> None:
     schema: StructType = inferred(spark, [b'{"id": 1, "x": {"y": [1.5]}}', b"no", b'{"b": true}'])
     assert schema.simpleString() == "struct<b:boolean,id:bigint,x:struct<y:array<double>>>"
+
+
+@pytest.mark.broker
+def test_a_missing_topic_is_named(kafka: KafkaSettings) -> None:
+    """`tidegate ingest` asks before Spark starts."""
+    with pytest.raises(Misconfigured, match=r"no topic 'nothing' .*correct the name"):
+        TopicSource(kafka, Route(topics=("nothing",), table="/t")).topics()
+    with pytest.raises(Misconfigured, match=r"no topic is called 'nothing\.\*'.*topic_pattern"):
+        TopicSource(kafka, Route(topic_pattern="nothing.*", table="/t")).topics()

@@ -20,6 +20,7 @@ from tidegate_producers.ingest.progress_report import Report
 from tidegate_producers.ingest.replay import replayed
 from tidegate_producers.ingest.settings import IngestSettings, Route
 from tidegate_producers.ingest.spark_session import open_session
+from tidegate_producers.ingest.topic_source import TopicSource
 from tidegate_producers.options import TableLocation
 from tidegate_runtime.cli.command import (
     KINDS,
@@ -174,8 +175,13 @@ def _asked(given: dict[str, Any]) -> tuple[IngestSettings, dict[str, TableLocati
     pairs = list(given["set_"] or ())
     arguments = (given["topics"], given["table"])
     settings = settings_of(given["config"], pairs, arguments, options)
-    routes = settings.ingest.routes.items()
-    return settings, {name: location_of(route.table, settings) for name, route in routes}
+    routes = settings.ingest.routes
+    for route in routes.values():
+        # What is missing is better said before Spark starts.
+        source = TopicSource(settings.kafka, route)
+        source.topics()
+        source.close()
+    return settings, {name: location_of(each.table, settings) for name, each in routes.items()}
 
 
 def _signature(*, once: bool) -> Signature:

@@ -29,17 +29,25 @@ class TopicSource:
         self._route = route
 
     def topics(self) -> Sequence[str]:
-        """Return the names of the topics. Raises: Misconfigured, if no topic is of the pattern."""
-        if self._route.topic_pattern is None:
+        """Return the names of the topics.
+
+        Raises: Misconfigured, if one is missing, or none is of the pattern; Unavailable.
+        """
+        names, pattern = self._bus.topic_names(), self._route.topic_pattern
+        if pattern is None:
+            missing = [topic for topic in self._route.topics if topic not in names]
+            if missing:
+                raise Misconfigured(
+                    f"there is no topic {missing[0]!r} that this login may see: correct the name, "
+                    "make the topic first, or allow Describe and Read on it"
+                )
             return self._route.topics
-        pattern = re.compile(self._route.topic_pattern)
-        names = sorted(name for name in self._bus.topic_names() if pattern.fullmatch(name))
-        if not names:
+        found = sorted(name for name in names if re.fullmatch(pattern, name))
+        if not found:
             raise Misconfigured(
-                f"no topic is called {self._route.topic_pattern!r}: correct topic_pattern, or make "
-                "the topic first"
+                f"no topic is called {pattern!r}: correct topic_pattern, or make the topic first"
             )
-        return names
+        return found
 
     def topic_ids(self, topics: Sequence[str]) -> Mapping[str, str]:
         """Return the ids of topics; one that is made anew has another.
