@@ -38,6 +38,7 @@ class RoleOption(StrEnum):
     CDC_PUBLISHER = "cdc-publisher"
     LEASE_HOLDER = "lease-holder"
     WRITER = "writer"
+    INGEST = "ingest"
     OPERATOR = "operator"
 
 
@@ -47,6 +48,7 @@ _ROLES: Final[dict[RoleOption, Role]] = {
     RoleOption.CDC_PUBLISHER: "change publisher",
     RoleOption.LEASE_HOLDER: "lease holder",
     RoleOption.WRITER: "writer",
+    RoleOption.INGEST: "ingest",
     RoleOption.OPERATOR: "operator",
 }
 

@@ -199,7 +199,7 @@ class Topics:
 
 Kind = Literal["topic", "group", "transactional id"]
 Role = Literal[
-    "committer", "checkpointer", "change publisher", "lease holder", "writer", "operator"
+    "committer", "checkpointer", "change publisher", "lease holder", "writer", "ingest", "operator"
 ]
 
 
@@ -253,6 +253,12 @@ RIGHTS: Final[dict[Role, tuple[Right, ...]]] = {
     "writer": (
         *_on("topic", "proposals", "Write"),
         *_on("topic", "outcomes table-state replies.*", "Read"),
+    ),
+    "ingest": (
+        *_on("topic", "proposals", "Write"),
+        *_on("topic", "outcomes table-state", "Read"),
+        *_on("topic", "ingest-dead-letters", "Read", "Write"),
+        *_on("group", "ingest*", "Read"),
     ),
     "operator": (
         *_on("topic", "admin cdc-signals", "Write"),

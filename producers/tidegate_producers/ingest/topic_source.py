@@ -13,9 +13,6 @@ from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.kafka.settings import KafkaSecurity, KafkaSettings, key_password, password
 
 CLIENT_ID: Final = "tidegate-ingest"
-GROUPS: Final = "tidegate-ingest"
-"""What the names of the consumer groups begin with that Spark uses; it commits no offsets there."""
-
 _LOGIN: Final = "org.apache.kafka.common.security"
 _PEM: Final = "PEM"
 
@@ -105,7 +102,8 @@ def reading_options(kafka: KafkaSettings, route: Route) -> dict[str, str]:
         "kafka.bootstrap.servers": kafka.bootstrap_servers,
         "kafka.isolation.level": "read_committed",
         "kafka.client.id": CLIENT_ID,
-        "groupIdPrefix": GROUPS,
+        # Spark's consumers commit no offsets there.
+        "groupIdPrefix": f"{kafka.topic_prefix}ingest",
         "includeHeaders": "true",
         "failOnDataLoss": "true",
         **{f"kafka.{name}": value for name, value in jvm_security(kafka.security).items()},
