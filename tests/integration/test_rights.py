@@ -45,7 +45,15 @@ KINDS = {
     "group": ResourceType.GROUP,
     "transactional id": ResourceType.TRANSACTIONAL_ID,
 }
-WHO = ("committer", "checkpointer", "cdc_publisher", "writer", "operator", "lease_holder")
+WHO = (
+    "committer",
+    "checkpointer",
+    "cdc_publisher",
+    "writer",
+    "ingest",
+    "operator",
+    "lease_holder",
+)
 
 
 class GuardedKafka(EmbeddedKafka):
