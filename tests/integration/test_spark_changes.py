@@ -485,6 +485,25 @@ def test_a_verb_with_a_batch_id_is_done_once(table: Table, spark: SparkSession) 
 
 
 @pytest.mark.parametrize("table", [BY_VECTORS], indirect=True)
+def test_each_verb_that_changes_rows_moves_positions_with_it(
+    table: Table, spark: SparkSession
+) -> None:
+    row = spark.sql("SELECT 1L AS k, 'p' AS p, 1 AS v, 'r' AS `a.b`, now() AS at")
+    verbs: list[Callable[[Table], int | None]] = [
+        lambda moved: moved.append(row),
+        lambda moved: moved.delete("k = 1"),
+        lambda moved: moved.delete("length(p) > 99"),
+        lambda moved: moved.update("k = 2", set={"v": "v + 1"}),
+    ]
+    for number, verb in enumerate(verbs):
+        assert verb(table.moving({"source": (number - 1, number)})) is not None
+        table.append(row)
+        assert verb(table.moving({"source": (number - 1, number)})) is None, "it is there"
+        with pytest.raises(Rejected, match="app_txn_conflict"):
+            verb(table.moving({"source": (number + 1, number + 2)}))
+
+
+@pytest.mark.parametrize("table", [BY_VECTORS], indirect=True)
 def test_rows_that_others_delete_matter_to_a_merge_only_where_it_would_insert(
     table: Table,
     spark: SparkSession,

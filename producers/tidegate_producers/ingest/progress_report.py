@@ -52,15 +52,15 @@ class Report:
         OUT.print(printable(f"{run.name}: {text}"), soft_wrap=True)
 
     def _count(self, run: RouteRun, lag: dict[str, int]) -> None:
-        progress, table = run.progress, run.name
+        progress, route = run.progress, run.name
         records, dead_letters = self._counted.get(run.name, (0, 0))
-        metrics.INGEST_RECORDS.labels(table).inc(progress.records - records)
-        metrics.INGEST_DEAD_LETTERS.labels(table).inc(progress.dead_letters - dead_letters)
-        metrics.INGEST_STOPPED.labels(table).set(run.failure is not None)
+        metrics.INGEST_RECORDS.labels(route).inc(progress.records - records)
+        metrics.INGEST_DEAD_LETTERS.labels(route).inc(progress.dead_letters - dead_letters)
+        metrics.INGEST_STOPPED.labels(route).set(run.failure is not None)
         if progress.version is not None:
-            metrics.INGEST_VERSION.labels(table).set(progress.version)
+            metrics.INGEST_VERSION.labels(route).set(progress.version)
         for partition, offsets in lag.items():
-            metrics.INGEST_LAG.labels(table, partition).set(offsets)
+            metrics.INGEST_LAG.labels(route, partition).set(offsets)
         self._counted[run.name] = (progress.records, progress.dead_letters)
 
 

@@ -11,9 +11,7 @@ import pyspark
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
-_SCALA: Final = "2.13"
-_KAFKA: Final = f"spark-sql-kafka-0-10_{_SCALA}"
-_AVRO: Final = f"spark-avro_{_SCALA}"
+_KAFKA: Final = "spark-sql-kafka-0-10_2.13"
 _JARS: Final = ("spark.jars.packages", "spark.jars")
 _MASTER: Final = "spark.master"
 _DEFAULTS: Final = {
@@ -33,7 +31,7 @@ def open_session(given: Mapping[str, str]) -> SparkSession:
     """Return the Spark session, started with the packages that the sources need.
 
     `given` are Spark's settings by name. Packages are fetched only where neither a setting names
-    any, nor Spark's own folder has them, as the image does.
+    any, nor Spark's own folder has them.
     """
     logging.getLogger("py4j").setLevel(logging.WARNING)
     # By default Spark takes the first python3 on PATH, which may lack this package.
@@ -47,18 +45,12 @@ def open_session(given: Mapping[str, str]) -> SparkSession:
     if _MASTER not in given and not _is_submitted():
         settings = {_MASTER: "local[*]", **_LOCAL, **settings}
     if not any(name in given for name in _JARS) and not _is_submitted() and not _has_jars():
-        settings["spark.jars.packages"] = packages()
+        settings["spark.jars.packages"] = f"org.apache.spark:{_KAFKA}:{pyspark.__version__}"
     for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF" if sys.stderr.isatty() else "ERROR")
     return session
-
-
-def packages() -> str:
-    """Return the Maven coordinates of Spark's Kafka source and Avro functions."""
-    names = (_KAFKA, _AVRO)
-    return ",".join(f"org.apache.spark:{name}:{pyspark.__version__}" for name in names)
 
 
 def _is_submitted() -> bool:

@@ -274,7 +274,7 @@ class Table:
         return table
 
     def moving(self, positions: Positions) -> Self:
-        """Return the same table; one verb of it, an append or a merge, moves applications as well.
+        """Return the same table; one verb that changes rows moves applications as well.
 
         It is done once for each move, as `Client.append` with `positions`: where the table has them
         there already it returns None, and where it has others it raises Rejected, of the rule
@@ -322,9 +322,7 @@ class Table:
         given = {**self._given, **options}
         if self._positions:
             moved = for_writing({**given, "path": self.root})
-            verb = partial(append, rows, moved)
-            client = client_for(moved.kafka)
-            return self._committed(moving(client, moved, self._positions, "WRITE", verb))
+            return self._once(moved, batch_id, "WRITE", partial(append, rows, moved))
         table_options, batch_id = self._verb(batch_id)
         if batch_id is None and ("txnVersion" in options or table_options.txn_app_id is None):
             return self._committed(append(rows, for_writing({**given, "path": self.root})))
@@ -354,14 +352,11 @@ class Table:
         if self._alias is None and isinstance(condition, str) and self._is_simple(condition):
             options, batch_id = self._verb(batch_id)
             client, runner = client_for(options.kafka), SparkRunner(self._spark)
-            query = partial(query_of, self._spark)
 
             def simply(request: WriteRequest) -> Outcome | None:
                 return delete(client, options.place, condition, request, runner, self._zone)
 
-            return self._committed(
-                once(client, options, batch_id, "DELETE", self._again(simply), query)
-            )
+            return self._once(options, batch_id, "DELETE", self._again(simply))
         return self._change(deletion(condition, self._alias, self._zone), batch_id)
 
     def update(
@@ -822,13 +817,18 @@ class Table:
 
         options, batch_id = self._verb(batch_id)
         verb = self._again(changing) if change.depends_on_table_only else changing
+        return self._once(options, batch_id, change.operation, verb)
+
+    def _once(
+        self, options: WriteOptions, batch_id: int | None, operation: str, verb: Verb
+    ) -> int | None:
+        """Do a verb once for the positions that it moves, or else for a batch, if one is given."""
+        client, query = client_for(options.kafka), partial(query_of, self._spark)
         if self._positions:
-            client = client_for(options.kafka)
-            return self._committed(moving(client, options, self._positions, change.operation, verb))
-        query = partial(query_of, self._spark)
-        return self._committed(
-            once(client_for(options.kafka), options, batch_id, change.operation, verb, query)
-        )
+            outcome = moving(client, options, self._positions, operation, verb)
+        else:
+            outcome = once(client, options, batch_id, operation, verb, query)
+        return self._committed(outcome)
 
     def _verb(self, batch_id: int | None) -> tuple[WriteOptions, int | None]:
         """Return the options of the next verb, and the batch that it is of."""

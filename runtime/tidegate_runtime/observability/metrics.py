@@ -192,21 +192,21 @@ CDC_ABORTS: Final = Counter(
     "tidegate_cdc_txn_aborts_total", "Kafka transactions aborted.", ["table"]
 )
 INGEST_RECORDS: Final = Counter(
-    "tidegate_ingest_records_total", "Records of topics whose batch is committed.", ["table"]
+    "tidegate_ingest_records_total", "Records of topics whose batch is committed.", ["route"]
 )
 INGEST_DEAD_LETTERS: Final = Counter(
-    "tidegate_ingest_dead_letters_total", "Records that are no rows of their table.", ["table"]
+    "tidegate_ingest_dead_letters_total", "Records that are no rows of their table.", ["route"]
 )
 INGEST_VERSION: Final = Gauge(
-    "tidegate_ingest_version", "The last version that an ingest job has committed.", ["table"]
+    "tidegate_ingest_version", "The last version that an ingest job has committed.", ["route"]
 )
 INGEST_LAG: Final = Gauge(
     "tidegate_ingest_lag_records",
     "Offsets of a topic partition that the table does not have yet.",
-    ["table", "partition"],
+    ["route", "partition"],
 )
 INGEST_STOPPED: Final = Gauge(
-    "tidegate_ingest_route_stopped", "1 when the route of a table has failed for good.", ["table"]
+    "tidegate_ingest_route_stopped", "1 when a route has failed for good.", ["route"]
 )
 COMMIT_NOTIFICATIONS: Final = Counter(
     "tidegate_commit_notifications_total",
