@@ -84,9 +84,9 @@ def sections() -> Iterator[tuple[str, type[BaseModel]]]:
 
 LABELS_ALLOWED = frozenset(
     ("table", "outcome", "status", "rule", "kind", "state", "why", "op", "resolved", "reason")
-) | {"partition"}
+) | {"partition", "route"}
 """Each has few values, all set by us; a table's is of a registered table, a topic partition's of
-one that the process owns.
+one that the process owns, a route's of one in an ingest job's settings.
 """
 
 
