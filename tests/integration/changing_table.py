@@ -4,7 +4,7 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from tests.integration.conftest import Line
@@ -20,10 +20,15 @@ ENDS_S = 30.0
 
 @contextmanager
 def changing(
-    table: WrittenTable, dice: random.Random, line: Line, per_s: float = VERSIONS_PER_S
+    table: WrittenTable,
+    dice: random.Random,
+    line: Line,
+    per_s: float = VERSIONS_PER_S,
+    is_paused: Callable[[], bool] = lambda: False,
 ) -> Iterator[None]:
     """Write so many versions a second in a thread until the block ends; the last one is complete.
 
+    None are written while `is_paused()`: on a busy machine a reader must not fall behind for ever.
     Now and then the table is compacted or half of it deleted, so that no version takes long.
     A version whose notification the brokers do not take is found by the publisher's look.
     """
@@ -33,6 +38,9 @@ def changing(
     def write() -> None:
         began_s = time.monotonic()
         for number in itertools.count(1):
+            while is_paused():
+                if over.wait(1.0 / per_s):
+                    return
             if len(table.files) > FILES_MAX:
                 table.compact()
             elif len(table.content) > ROWS_MAX:
