@@ -19,6 +19,7 @@ from bench import (
     committer_state,
     door,
     driver_memory,
+    ingest,
     log_size,
     open_table,
     read_table,
@@ -108,8 +109,8 @@ def bench(
         list[str] | None,
         typer.Option(
             help="slow, one, in-flight, local, ungrouped, beside, flooded, stale, deletes, spark, "
-            "door, takeover, changes, changes-beside, open, read, cpu, state, driver, checkpoint, "
-            "checkpoint-beside, log-size, restart, registered"
+            "door, ingest, takeover, changes, changes-beside, open, read, cpu, state, driver, "
+            "checkpoint, checkpoint-beside, log-size, restart, registered"
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(help="alternating rounds; medians are shown")] = 3,
@@ -128,6 +129,7 @@ def bench(
         "takeover": lambda stack, folder: takeover.figures(stack, folder, rounds),
         "changes": lambda stack, folder: changes.figures(stack, folder, rounds),
         "changes-beside": changes_beside.figures,
+        "ingest": lambda stack, folder: ingest.figures(stack, folder, rounds),
     }
     alone = _alone(rounds, seconds, files, rows, hours)
     figures: list[Figure] = []

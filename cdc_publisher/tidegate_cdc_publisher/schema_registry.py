@@ -25,7 +25,8 @@ from tidegate_cdc_publisher.protobuf_encoding import (
     registry_text,
 )
 from tidegate_cdc_publisher.record_form import Format
-from tidegate_delta.errors import InvalidRequest, Misconfigured, Unavailable
+from tidegate_delta.errors import InvalidRequest, Misconfigured
+from tidegate_runtime.kafka.schema_registry import CONFLICT, NOT_FOUND, asked
 
 _SCALARS: Final = {
     "int8": "integer",
@@ -139,8 +140,7 @@ _MAGIC: Final = b"\x00"
 _ID_END: Final = 5
 """Where the payload begins: behind the zero byte and the schema's number."""
 
-_CONFLICT: Final = 409
-_NOT_FOUND: Final = 404
+_SETTING: Final = "the publisher's setting cdc.registry"
 
 _Encoder = Callable[[Sequence[bytes]], list[bytes]]
 _DECODERS: Final[Mapping[str, Callable[[str], Callable[[bytes], Any]]]] = {
@@ -240,7 +240,7 @@ class Registry:
             try:
                 self._client.lookup_schema(subject, schema)
             except SchemaRegistryError as error:
-                if error.http_status_code != _NOT_FOUND:
+                if error.http_status_code != NOT_FOUND:
                     raise
                 return True
             return self._client.test_compatibility(subject, schema)
@@ -254,7 +254,7 @@ class Registry:
             try:
                 return self._client.get_compatibility(subject)
             except SchemaRegistryError as error:
-                if error.http_status_code != _NOT_FOUND:
+                if error.http_status_code != NOT_FOUND:
                     raise
                 return self._client.get_compatibility()
 
@@ -263,23 +263,12 @@ class Registry:
     def _asked(self, about: str, ask: Callable[[], T]) -> T:
         """Return what the registry answers."""
         try:
-            return ask()
+            return asked(self._url, _SETTING, about, ask)
         except SchemaRegistryError as error:
-            raise self._refusal(about, error) from error
-        except Exception as error:
-            # The client passes on the errors of its HTTP library, which are no class of its own.
-            raise Unavailable(
-                f"the schema registry at {self._url} does not answer ({error}): look at it, and at "
-                "the publisher's setting cdc.registry"
-            ) from error
-
-    def _refusal(self, about: str, error: SchemaRegistryError) -> Exception:
-        problem = f"the schema registry at {self._url} refuses {about}: {error}"
-        if error.http_status_code == _CONFLICT:
-            return _incompatible(problem)
-        if error.http_status_code >= 500:
-            return Unavailable(problem)
-        return Misconfigured(f"{problem}; look at the publisher's setting cdc.registry")
+            problem = f"the schema registry at {self._url} refuses {about}: {error}"
+            if error.http_status_code == CONFLICT:
+                raise _incompatible(problem) from error
+            raise Misconfigured(f"{problem}; look at {_SETTING}") from error
 
 
 def _written(

@@ -1,9 +1,15 @@
 """What Spark makes of records: rows, deletes, or the reason why they are none."""
 
 import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from io import BytesIO
 from typing import Any
 
+import fastavro
+import pyspark
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
@@ -24,9 +30,12 @@ from tidegate_producers.ingest.record_decoding import (
     JsonValues,
     Selection,
     columns_of,
+    columns_of_sample,
     inferred,
 )
+from tidegate_producers.ingest.record_texts import AvroTexts, RecordTexts
 from tidegate_producers.ingest.settings import OWN_PREFIX, RECORD_PARTS, Route
+from tidegate_producers.ingest.spark_session import AVRO
 from tidegate_producers.ingest.target_table import TargetTable, fitted
 from tidegate_producers.ingest.topic_source import TopicSource
 from tidegate_producers.ingest.upsert import last_of_keys
@@ -42,6 +51,17 @@ RECORD = ", ".join(f"{name} {kind}" for name, kind in {**RECORD_PARTS, "value": 
 @pytest.fixture(scope="module")
 def spark() -> SparkSession:
     return open_session()
+
+
+@pytest.fixture(scope="module")
+def spark_with_avro(spark: SparkSession) -> SparkSession:
+    """A session that has Spark's package for Avro, which it fetches from Maven."""
+    package = f"ivy://org.apache.spark:{AVRO}:{pyspark.__version__}?transitive=false"
+    try:
+        spark.sql(f"ADD JAR '{package}'")
+    except PySparkException as error:
+        pytest.skip(f"Spark's package for Avro can't be had: {error}")
+    return spark
 
 
 def records(spark: SparkSession, *values: Any, keys: Any = None) -> DataFrame:
@@ -63,9 +83,19 @@ def route(**given: Any) -> Route:
     return Route(topics=("orders",), table="/lake/orders", **given)
 
 
-def fit(frame: DataFrame, asked: Route, required: WriteRequirements | None = None) -> DataFrame:
+PLAIN = RecordTexts()
+
+
+def fit(
+    frame: DataFrame,
+    asked: Route,
+    required: WriteRequirements | None = None,
+    texts: RecordTexts | None = PLAIN,
+) -> DataFrame:
+    """Return the rows of records; `texts` is None where they have their texts."""
     table = columns_of(COLUMNS)
     target = TargetTable(TableLocation("file:///t"), table, required or WriteRequirements())
+    frame = frame if texts is None else texts.read(frame)
     decoded = JsonValues(target.value_fields(asked), asked).decoded(frame)
     kept = [F.col(name).alias(f"{OWN_PREFIX}{name}") for name in ("partition", "offset")]
     return fitted(Selection.of(asked).rows(decoded, kept), target, asked)
@@ -228,6 +258,90 @@ def test_a_tombstone_comes_behind_the_records_before_it(spark: SparkSession) -> 
 def test_a_schema_is_inferred_from_the_objects_of_a_sample(spark: SparkSession) -> None:
     schema: StructType = inferred(spark, [b'{"id": 1, "x": {"y": [1.5]}}', b"no", b'{"b": true}'])
     assert schema.simpleString() == "struct<b:boolean,id:bigint,x:struct<y:array<double>>>"
+
+
+OLD = """{"type": "record", "name": "Order", "fields": [
+    {"name": "id", "type": "int"},
+    {"name": "text", "type": ["null", "string"], "default": null}]}"""
+NEW = """{"type": "record", "name": "Order", "fields": [
+    {"name": "id", "type": "int"},
+    {"name": "text", "type": "string"},
+    {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+    {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 5,
+     "scale": 2}},
+    {"name": "parts", "type": {"type": "array", "items": "long"}}]}"""
+AT = datetime(2026, 1, 1, 12, 0, 0, 123456, UTC)
+
+
+class Known:
+    """A registry of two schemas."""
+
+    def avro(self, schema_id: int) -> str | None:
+        return {7: OLD, 256: NEW}.get(schema_id)
+
+
+def avro(schema_id: int, **row: Any) -> bytes:
+    """Return a row as Confluent's serializer writes it."""
+    content = BytesIO()
+    schema = json.loads(Known().avro(schema_id) or "")
+    fastavro.schemaless_writer(content, fastavro.parse_schema(schema), row)
+    return b"\x00" + schema_id.to_bytes(4, "big") + content.getvalue()
+
+
+def test_each_avro_value_is_read_by_its_own_schema(spark_with_avro: SparkSession) -> None:
+    texts = AvroTexts(spark_with_avro, Known())
+    values = (
+        avro(7, id=1, text=None),
+        avro(256, id=2, text="b", at=AT, price=Decimal("1.50"), parts=[3, 4]),
+        {"id": 3},
+        avro(7, id=4, text="d").replace(b"\x07", b"\x09", 1),
+        avro(7, id=5, text="e")[:-1],
+        None,
+    )
+    keys = ["1", "2", "3", "4", "5", avro(7, id=6, text=None)]
+    asked = route(**UPSERT, format="avro", registry="http://registry")
+    frame = texts.read_with_all(records(spark_with_avro, *values, keys=keys))
+    rows = fit(frame, asked, texts=None).orderBy(f"{OWN_PREFIX}offset").collect()
+    assert [(row["id"], row["text"], row[DELETED]) for row in (rows[0], rows[1], rows[5])] == [
+        (1, None, False),
+        (2, "b", False),
+        (6, None, True),
+    ]
+    assert (rows[1]["at"], rows[1]["price"]) == (AT.replace(tzinfo=None), Decimal("1.50"))
+    assert [row[REASON] for row in rows] == [
+        None,
+        None,
+        "the value does not begin with the id of a schema",
+        "the registry has no schema with the id 9",
+        "the value can't be read by its schema, 7",
+        None,
+    ]
+    columns = columns_of_sample(frame, asked, texts.types())
+    assert columns is not None
+    assert columns.simpleString() == (
+        "struct<id:int,text:string,at:timestamp,price:decimal(5,2),parts:array<bigint>>"
+    )
+
+
+def test_a_json_value_may_begin_with_the_id_of_its_schema(spark: SparkSession) -> None:
+    framed = b"\x00\x00\x00\x00\x07" + b'{"id": 7}'
+    assert [row["id"] for row in fit(records(spark, framed), route()).collect()] == [7]
+
+
+def test_columns_of_a_sample_of_envelopes_are_those_of_their_rows(spark: SparkSession) -> None:
+    values = (
+        {"before": {"id": 3}, "after": None, "op": "d"},
+        {"payload": {"before": None, "after": {"id": 1, "at": "now"}, "op": "c"}},
+    )
+    frame = RecordTexts().read(records(spark, *values))
+    columns = columns_of_sample(frame, route(**UPSERT, envelope="debezium"), {})
+    assert columns is not None
+    assert columns.simpleString() == "struct<at:string,id:bigint>"
+    flat = RecordTexts().read(records(spark, {"id": 1, "__deleted": "false", "__op": "c"}))
+    columns = columns_of_sample(flat, route(**UPSERT, envelope="debezium_flat"), {})
+    assert columns is not None
+    assert columns.names == ["id"]
+    assert columns_of_sample(flat.limit(0), route(), {}) is None
 
 
 @pytest.mark.broker

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
+from pyspark.sql import SparkSession
 from typer.core import TyperGroup
 
 from tidegate_delta.errors import Misconfigured
@@ -127,14 +128,14 @@ def _run(**given: Any) -> None:
     with errors_as_exit_status():
         settings, places = _asked(given)
         if given["dry_run"]:
-            spark = open_session(settings.ingest.spark)
+            spark = _session(settings)
             for preview in RouteRunner(spark, settings, places, once=True).previews():
                 show_preview(preview)
             return
     before = frozenset(threading.enumerate())
 
     def serve(running: Running) -> None:
-        spark = open_session(settings.ingest.spark)
+        spark = _session(settings)
         report = Report(running.clock)
         RouteRunner(spark, settings, places, once=given["once"]).run(running, report)
 
@@ -154,7 +155,7 @@ def _replay(**given: Any) -> None:
         dead = settings.kafka.topics.ingest_dead_letters
         bus = KafkaBus(settings.kafka, NAME)
         letters_in = SourcePartition(dead, bus.identity([dead]).topic_ids[dead], 0)
-        spark = open_session(settings.ingest.spark)
+        spark = _session(settings)
         routes = RouteRunner(spark, settings, places, once=True)
         reader = bus.reader()
         for run in routes.runs:
@@ -165,6 +166,11 @@ def _replay(**given: Any) -> None:
                 soft_wrap=True,
             )
         reader.close()
+
+
+def _session(settings: IngestSettings) -> SparkSession:
+    avro = any(route.format == "avro" for route in settings.ingest.routes.values())
+    return open_session(settings.ingest.spark, avro=avro)
 
 
 def _asked(given: dict[str, Any]) -> tuple[IngestSettings, dict[str, TableLocation]]:

@@ -2,13 +2,17 @@
 
 A batch that is repeated may send a record twice. `source`, the record's place in its topic, and
 `attempt`, which a replay raises, say which dead letters are the same.
+
+A record that was sent once stays a dead letter until it is replayed, whatever a later try would
+make of it: else a job that died before its commit, and came back with other options, would make a
+row of it, and a replay another one.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate_producers.ingest.positions import SourcePartition
+from tidegate_producers.ingest.positions import OffsetsBySource, SourcePartition
 from tidegate_runtime.kafka.client_protocols import (
     Headers,
     Offset,
@@ -120,3 +124,18 @@ def read_all(reader: Reader, topic: str) -> Iterator[tuple[Offset, DeadLetter]]:
             if record.offset < end and letter is not None and letter.identity not in seen:
                 seen.add(letter.identity)
                 yield record.offset, letter
+
+
+def sent_ahead(
+    reader: Reader, topic: str, table_root: str, positions: OffsetsBySource
+) -> Sequence[str]:
+    """Return the places of a table's dead letters that are beyond its positions: their batch was
+    not committed. Raises: as `read_all`.
+    """
+    return [
+        letter.place
+        for _, letter in read_all(reader, topic)
+        if letter.table_root == table_root
+        and letter.source in positions
+        and letter.offset > positions[letter.source]
+    ]

@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
@@ -14,12 +15,23 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from tidegate_delta.constraints.row_constraints import WriteRequirements
-from tidegate_delta.errors import InvalidRequest, TidegateError, Unavailable
+from tidegate_delta.errors import InvalidRequest, Misconfigured, TidegateError, Unavailable
 from tidegate_producers.cached_clients import CLIENT_ID, client_for
-from tidegate_producers.ingest.dead_letters import DeadLetter, send
-from tidegate_producers.ingest.positions import Beginning, OffsetsBySource, beginning
+from tidegate_producers.ingest.dead_letters import DeadLetter, send, sent_ahead
+from tidegate_producers.ingest.positions import (
+    NEVER,
+    Beginning,
+    OffsetsBySource,
+    SourcePartition,
+    beginning,
+)
 from tidegate_producers.ingest.preview import Preview, preview_of
-from tidegate_producers.ingest.record_decoding import SAMPLE_RECORDS, columns_of, inferred
+from tidegate_producers.ingest.record_decoding import (
+    SAMPLE_RECORDS,
+    columns_of,
+    columns_of_sample,
+)
+from tidegate_producers.ingest.record_texts import AvroTexts, RecordTexts, Schemas
 from tidegate_producers.ingest.route_batches import (
     CopyAgain,
     Progress,
@@ -53,6 +65,7 @@ PASSING: Final = (
 )
 """Exceptions of Kafka's Java client that pass by themselves."""
 
+_REGISTRY: Final = "--registry and ingest.registry_properties"
 _POLL_S: Final = 0.5
 _STOP_S: Final = 60.0
 
@@ -69,6 +82,7 @@ class RouteRun:
     progress: Progress = field(default_factory=Progress)
     query: StreamingQuery | None = None
     batches: RouteBatches | None = None
+    texts: RecordTexts | None = None
     checkpoint: Path | None = None
     pause_s: float = PAUSE_MIN_S
     again_at_s: float = 0.0
@@ -91,7 +105,9 @@ class RouteRunner:
         self._settings = settings
         self._once = once
         self._source: dict[str, TopicSource] = {}
-        self._producer = KafkaBus(settings.kafka, CLIENT_ID).producer()
+        bus = KafkaBus(settings.kafka, CLIENT_ID)
+        self._dead_letters = settings.kafka.topics.ingest_dead_letters
+        self._producer, self._reader = bus.producer(), bus.reader()
         self.runs = [
             RouteRun(name, route, places[name]) for name, route in settings.ingest.routes.items()
         ]
@@ -118,6 +134,7 @@ class RouteRunner:
             for source in self._source.values():
                 source.close()
             self._producer.close()
+            self._reader.close()
         for run in self.runs:
             if run.failure is not None:
                 raise run.failure
@@ -167,14 +184,14 @@ class RouteRunner:
         """Start the query of a route, behind the positions that the table has."""
         source = self._source_of(run)
         job = self.dependencies(run)
-        start = self._beginning(source, run, {})
         if opened(run.place) is None:
-            self._create(run, start)
+            self._create(run, self._beginning(source, run, {}))
         positions = self._positions(source, job)
         start = self._beginning(source, run, positions)
         self._note(job, positions, start)
         known = {**positions, **start.noted}
-        run.batches = RouteBatches(job, known, run.progress)
+        sent = sent_ahead(self._reader, self._dead_letters, job.write.place.root, positions)
+        run.batches = RouteBatches(job, known, run.progress, sent)
         run.checkpoint = Path(tempfile.mkdtemp(prefix="tidegate-ingest-"))
         records = (
             self._spark.readStream.format("kafka")
@@ -202,7 +219,18 @@ class RouteRunner:
     def dependencies(self, run: RouteRun) -> RouteDependencies:
         """Return what the batches of a route need."""
         options = {**as_options(self._settings.kafka, run.place.storage), "path": run.place.root}
-        return RouteDependencies(run.route, options, self._source_of(run).topic_ids, self._send)
+        texts, source = self._texts_of(run), self._source_of(run)
+        return RouteDependencies(run.route, options, texts, source.topic_ids, self._send)
+
+    def _texts_of(self, run: RouteRun) -> RecordTexts:
+        """Return how the records of a route become text. Raises: Misconfigured."""
+        if run.texts is None:
+            route, properties = run.route, self._settings.ingest.registry_properties
+            if route.format == "json":
+                run.texts = RecordTexts()
+            else:
+                run.texts = AvroTexts(self._spark, registered(route.registry or "", properties))
+        return run.texts
 
     def _source_of(self, run: RouteRun) -> TopicSource:
         if run.name not in self._source:
@@ -214,9 +242,32 @@ class RouteRunner:
     ) -> Beginning:
         partitions = source.partitions()
         start = run.route.begins
-        at_time = source.at_time(partitions, start.timestamp_ms) if start.at == "timestamp" else {}
+        new = [each for each in partitions if positions.get(each, NEVER) == NEVER]
+        looked_up: OffsetsBySource = {}
+        if start.at == "timestamp":
+            looked_up = source.at_time(new, start.timestamp_ms)
+        elif start.at == "application":
+            looked_up = self._behind(run, start.application, new)
+            if not looked_up and new == list(partitions):
+                raise InvalidRequest(
+                    f"start: {run.place.root} has no position of a kafka-delta-ingest with the "
+                    f"app_id {start.application!r}: give the --app_id that it was started with; "
+                    "nothing was committed",
+                    error_class="DELTA_ILLEGAL_OPTION",
+                )
         bounds = source.bounds(partitions)
-        return beginning(positions, bounds, start, at_time, run.route.after_data_loss)
+        return beginning(positions, bounds, start, looked_up, run.route.after_data_loss)
+
+    def _behind(
+        self, run: RouteRun, application: str, partitions: Sequence[SourcePartition]
+    ) -> OffsetsBySource:
+        """Return the offsets behind those that a kafka-delta-ingest has copied into the table."""
+        if opened(run.place) is None or not partitions:
+            return {}
+        names = {source: f"{application}-{source.partition}" for source in partitions}
+        client = client_for(self._settings.kafka)
+        answer = client.app_versions(run.place.root, list(names.values()))
+        return {source: answer[name] + 1 for source, name in names.items() if answer[name] >= 0}
 
     def _positions(self, source: TopicSource, job: RouteDependencies) -> OffsetsBySource:
         write = job.write
@@ -240,27 +291,24 @@ class RouteRunner:
         created(self._spark, run.place, run.route, values, options)
 
     def _values(self, run: RouteRun, offsets: OffsetsBySource) -> StructType:
-        """Return the columns of values that the route names, or that a sample has."""
-        text = run.route.schema_text()
-        if text is None:
-            return inferred(self._spark, self.sample(run, offsets))
-        return _columns(text)
+        """Return the columns of values that the route names, or that a sample has.
 
-    def sample(self, run: RouteRun, offsets: OffsetsBySource) -> Sequence[bytes]:
-        """Return values of the first records of each partition, from some offsets on.
-
-        Raises: InvalidRequest, if there are none.
+        Raises: InvalidRequest, if there are no records.
         """
-        values = self._first(run, offsets).select("value").where("value IS NOT NULL")
-        rows = values.limit(SAMPLE_RECORDS).collect()
-        if not rows:
+        text = run.route.schema_text()
+        if text is not None:
+            return _columns(text)
+        texts = self._texts_of(run)
+        records = texts.read_with_all(self._first(run, offsets))
+        columns = columns_of_sample(records, run.route, texts.types())
+        if columns is None:
             topics = ", ".join(sorted({source.topic for source in offsets}))
             raise InvalidRequest(
                 f"{run.place.root} is no table yet, and {topics} has no record from which "
                 "to infer its columns: give value_schema, or send a record; nothing was committed",
                 error_class="DELTA_SCHEMA_NOT_PROVIDED",
             )
-        return [bytes(row["value"]) for row in rows]
+        return columns
 
     def _first(self, run: RouteRun, offsets: OffsetsBySource) -> DataFrame:
         """Return the first records of each partition, from some offsets on."""
@@ -290,11 +338,12 @@ class RouteRunner:
             if target is None:
                 columns = columns_made(self._spark, self._values(run, offsets), run.route)
                 target = TargetTable(run.place, columns, WriteRequirements())
-            rows = rows_of(self._first(run, offsets), target, run.route)
+            records = self._texts_of(run).read_with_all(self._first(run, offsets))
+            rows = rows_of(records, target, run.route)
             yield preview_of(run.name, target, rows, offsets, is_there=is_there)
 
     def _send(self, letters: Sequence[DeadLetter]) -> int:
-        return send(self._producer, self._settings.kafka.topics.ingest_dead_letters, letters)
+        return send(self._producer, self._dead_letters, letters)
 
     def _stop(self, run: RouteRun) -> None:
         if run.query is not None:
@@ -303,6 +352,19 @@ class RouteRunner:
         if run.checkpoint is not None:
             shutil.rmtree(run.checkpoint, ignore_errors=True)
             run.checkpoint = None
+
+
+def registered(url: str, properties: Mapping[str, str]) -> Schemas:
+    """Return the schema registry at a URL. Raises: Misconfigured, where its client is missing."""
+    try:
+        module = import_module("tidegate_runtime.kafka.schema_registry")
+    except ImportError as error:
+        raise Misconfigured(
+            "--registry needs the extra `registry`: pip install 'tidegate[producers,registry]' "
+            f"({error})"
+        ) from error
+    schemas: Schemas = module.RegisteredSchemas.at(url, properties, _REGISTRY)
+    return schemas
 
 
 def _columns(text: str) -> StructType:

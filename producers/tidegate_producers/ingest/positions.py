@@ -81,12 +81,13 @@ def beginning(
     positions: OffsetsBySource,
     bounds: Mapping[SourcePartition, Bounds],
     start: Start,
-    at_time: OffsetsBySource,
+    looked_up: OffsetsBySource,
     after_data_loss: OnDataLoss,
 ) -> Beginning:
     """Return where a query begins: behind the table's positions, or where it has none, at a start.
 
-    `at_time` has, for a start by time, the first offset at that time.
+    `looked_up` has, for a start by time, the first offset at that time, and for one behind another
+    application, the one behind its position.
     Raises: InvalidRequest, naming partitions and offsets, for records that the topic has lost.
     """
     offsets: dict[SourcePartition, int] = {}
@@ -95,7 +96,7 @@ def beginning(
     for source, (first, end) in sorted(bounds.items()):
         position = positions.get(source, NEVER)
         if position == NEVER:
-            offset = _first_of(source, Bounds(first, end), start, at_time)
+            offset = _first_of(source, Bounds(first, end), start, looked_up)
             offsets[source] = offset
             if start.at != "earliest" and offset > 0:
                 noted[source] = offset - 1
@@ -124,17 +125,18 @@ def beginning(
 
 
 def _first_of(
-    source: SourcePartition, bounds: Bounds, start: Start, at_time: OffsetsBySource
+    source: SourcePartition, bounds: Bounds, start: Start, looked_up: OffsetsBySource
 ) -> int:
     match start.at:
         case "latest":
             return bounds.end
         case "timestamp":
-            return at_time.get(source, bounds.end)
-        case "offsets":
+            return looked_up.get(source, bounds.end)
+        case "offsets" | "application":
             given = start.offsets or {}
             keys = ((source.topic, source.partition), ("", source.partition))
             offset = next((given[key] for key in keys if key in given), bounds.first)
+            offset = looked_up.get(source, offset)
             if not bounds.first <= offset <= bounds.end:
                 raise InvalidRequest(
                     f"start: {source} has the offsets {bounds.first} to {bounds.end}, and not "

@@ -1,6 +1,6 @@
 """Turns Kafka records into rows, each with why it is none, as columns that Spark evaluates."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +19,7 @@ from pyspark.sql.types import (
 )
 
 from tidegate_delta.errors import InvalidRequest
+from tidegate_producers.ingest.record_texts import FAULT, KEY_TEXT, TEXT
 from tidegate_producers.ingest.settings import OWN_PREFIX, RECORD_PARTS, Route
 from tidegate_producers.table.target_frame import quoted
 
@@ -57,7 +58,7 @@ _FAULT_TYPE: Final = "struct<field: string, reason: string>"
 
 @dataclass(frozen=True)
 class JsonValues:
-    """How the JSON values of a route are read: the columns that come from them, and their form.
+    """How the JSON texts of a route are read: the columns that come from them, and their form.
 
     A number is no date and no timestamp: its unit would be guessed.
     """
@@ -83,12 +84,12 @@ class JsonValues:
         )
 
     def decoded(self, records: DataFrame) -> DataFrame:
-        """Return records with ROW, DELETED, REASON, FIELD and UNKNOWN.
+        """Return records, which have their texts, with ROW, DELETED, REASON, FIELD and UNKNOWN.
 
         A field that is absent is null. Spark stops at the end of an object, so that what follows
         it in the same value is looked for here.
         """
-        text = F.col("value").cast("string")
+        text = F.col(TEXT)
         whole = self._whole(self._read)
         parsed = StructType([*whole.fields, StructField(_CORRUPT, StringType())])
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
@@ -132,10 +133,14 @@ class JsonValues:
             }
         ).drop(_READ)
 
-    def new_fields(self, records: DataFrame, names: Sequence[str]) -> StructType:
-        """Return the fields among some names that have values, with the types that Spark infers."""
+    def new_fields(
+        self, records: DataFrame, names: Sequence[str], types: Mapping[str, DataType]
+    ) -> StructType:
+        """Return the fields among some names that have values, with the types that their schemas
+        tell, or that Spark infers.
+        """
         decoded = self.decoded(records).where(F.col(REASON).isNull() & (F.size(UNKNOWN) > 0))
-        text = self._row_text(F.col("value").cast("string"))
+        text = row_text(F.col(TEXT), self.route)
         sample = decoded.select(text.alias("text")).limit(SAMPLE_RECORDS).collect()
         values = [row["text"].encode() for row in sample if row["text"] is not None]
         given = {
@@ -148,14 +153,9 @@ class JsonValues:
         if not wanted:
             return StructType([])
         schema = inferred(records.sparkSession, values)
-        return StructType([schema[name] for name in wanted])
-
-    def _row_text(self, text: Column) -> Column:
-        """Return the JSON object in a value that becomes the row."""
-        if self.route.envelope != "debezium":
-            return text
-        return F.coalesce(
-            *(F.get_json_object(text, path) for path in ("$.payload.after", "$.after"))
+        told = _row_types(types, self.route)
+        return StructType(
+            [StructField(name, told.get(name, schema[name].dataType)) for name in wanted]
         )
 
     def _whole(self, row: StructType) -> StructType:
@@ -203,7 +203,8 @@ class JsonValues:
             none = "the record has no value: by --mode upsert it would delete the row of its key"
             first = F.when(value.isNull(), F.lit(none))
         reason = (
-            first.when(~F.is_valid_utf8(text), F.lit("the value is no text in UTF-8"))
+            first.when(F.col(FAULT).isNotNull(), F.col(FAULT))
+            .when(~F.is_valid_utf8(text), F.lit("the value is no text in UTF-8"))
             .when(~is_object, F.lit("the value is no JSON object"))
             .when(is_two, F.lit("the value is more than one JSON object"))
             .when(~is_closed, F.lit("the value is no JSON: it does not end with its object"))
@@ -219,7 +220,7 @@ class JsonValues:
         route = self.route
         if route.schema_evolution == "ignore" or route.select is not None:
             return F.lit(None)
-        text = self._row_text(text)
+        text = row_text(text, route)
         names = [*self.fields.names, *route.fields_of_envelope]
         known = F.array(*map(F.lit, names)).cast("array<string>")
         return F.array_except(F.json_object_keys(text), known)
@@ -243,7 +244,7 @@ class JsonValues:
         its schema, or the plain value where the key is one column.
         """
         fields = [field for field in self.fields.fields if field.name in self.route.key]
-        key = F.col("key").cast("string")
+        key = F.col(KEY_TEXT)
         texts = StructType([StructField(field.name, StringType()) for field in fields])
         plain = F.from_json(key, texts)
         wrapped = F.from_json(key, StructType([StructField("payload", texts)]))["payload"]
@@ -339,6 +340,46 @@ def _select(frame: DataFrame, expressions: str) -> DataFrame:
     view = f"{OWN_PREFIX}ingested"
     frame.createOrReplaceTempView(view)
     return frame.sparkSession.sql(f"SELECT {expressions} FROM {view}")
+
+
+def row_text(text: Column, route: Route) -> Column:
+    """Return the JSON object in a value that becomes the row."""
+    if route.envelope != "debezium":
+        return text
+    return F.coalesce(*(F.get_json_object(text, path) for path in ("$.payload.after", "$.after")))
+
+
+def _row_types(types: Mapping[str, DataType], route: Route) -> Mapping[str, DataType]:
+    """Return the types of a row's fields in those of a value's."""
+    if route.envelope != "debezium":
+        return types
+    row = types.get("after")
+    return {f.name: f.dataType for f in row.fields} if isinstance(row, StructType) else {}
+
+
+def columns_of_sample(
+    records: DataFrame, route: Route, types: Mapping[str, DataType]
+) -> StructType | None:
+    """Return the columns of rows in records with texts: as their schemas tell, or as Spark infers
+    them from some; None if there are no rows.
+
+    Raises: InvalidRequest, if none of the values is a JSON object.
+    """
+    text = row_text(F.col(TEXT), route).alias("text")
+    sample = records.select(text).where("text IS NOT NULL").limit(SAMPLE_RECORDS).collect()
+    if not sample:
+        return None
+    told = _row_types(types, route)
+    if not told:
+        columns = inferred(records.sparkSession, [row["text"].encode() for row in sample])
+        told = {field.name: field.dataType for field in columns.fields}
+    return StructType(
+        [
+            StructField(name, kind)
+            for name, kind in told.items()
+            if name not in route.fields_of_envelope
+        ]
+    )
 
 
 def inferred(spark: SparkSession, values: Sequence[bytes]) -> StructType:

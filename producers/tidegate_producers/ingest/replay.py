@@ -4,7 +4,8 @@ The position of the replay is in the commit, as that of a source is: the offset 
 letter that was considered. What is no row this time either is sent again, as the next attempt.
 """
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -77,30 +78,47 @@ def replayed(
     Raises: as a batch of a route; InvalidRequest, if another replay is faster.
     """
     write, route = dependencies.write, dependencies.route
-    end = reader.bounds(letters_in.place)[1]
+    root, end = write.place.root, reader.bounds(letters_in.place)[1]
     by_topic: dict[str, list[tuple[int, DeadLetter]]] = {}
+    attempts: dict[tuple[SourcePartition, int], int] = {}
     for offset, letter in read_all(reader, letters_in.topic):
         topic = letter.source.topic
-        if offset < end and letter.table_root == write.place.root and route.takes(topic):
+        if offset < end and letter.table_root == root and route.takes(topic):
             by_topic.setdefault(topic, []).append((offset, letter))
+            attempts[letter.source, letter.offset] = letter.attempt
     app_ids = {topic: letters_in.replay_app_id(topic) for topic in by_topic}
     total = Progress()
     if not by_topic:
         return total
-    client, root = client_for(write.kafka), write.place.root
+    client = client_for(write.kafka)
     positions = client.app_versions(root, list(app_ids.values()), write.outcome_timeout_s)
     for topic, letters in sorted(by_topic.items()):
         position = positions[app_ids[topic]]
-        due = [each for each in letters if each[0] > position]
-        for begin in range(0, len(due), LETTERS_MAX):
-            part = due[begin : begin + LETTERS_MAX]
-            # Of a record that failed twice the last attempt counts.
-            by_place = {letter.place: letter for _, letter in part}
+        for part in _parts([each for each in letters if each[0] > position]):
+            # Of a record that failed twice the last attempt counts: its earlier one was a replay's
+            # that may have died before its commit.
+            by_place = {
+                letter.place: letter
+                for _, letter in part
+                if letter.attempt == attempts[letter.source, letter.offset]
+            }
+            if not by_place:
+                continue
             batch = ReplayBatch(dependencies, (app_ids[topic], position, part[-1][0]), by_place)
             batch(_frame(spark, list(by_place.values())), 0)
             position = part[-1][0]
             _add(total, batch.progress)
     return total
+
+
+def _parts(
+    letters: Sequence[tuple[int, DeadLetter]],
+) -> Iterator[Sequence[tuple[int, DeadLetter]]]:
+    """Yield dead letters as they are committed: those of one topic, as it was made, at a time."""
+    for _, group in itertools.groupby(letters, lambda each: each[1].source.topic_id):
+        of_one = list(group)
+        for begin in range(0, len(of_one), LETTERS_MAX):
+            yield of_one[begin : begin + LETTERS_MAX]
 
 
 def _add(total: Progress, done: Progress) -> None:

@@ -30,6 +30,7 @@ from tidegate_producers.ingest.record_decoding import (
     JsonValues,
     Selection,
 )
+from tidegate_producers.ingest.record_texts import MISSING, RecordTexts
 from tidegate_producers.ingest.settings import OWN_PREFIX, Route
 from tidegate_producers.ingest.target_table import TargetTable, check_names, fitted, opened
 from tidegate_producers.ingest.upsert import upserted
@@ -47,6 +48,8 @@ SHARE_FROM: Final = 100
 
 RERUNS_MAX: Final = 20
 """How often a batch is written again because another commit changed the table meanwhile."""
+
+SENT: Final = "it was a dead letter before the job was started with other options: replay it"
 
 _KEPT: Final = ("topic", "partition", "offset", "key", "value", "headers")
 
@@ -74,7 +77,8 @@ class Summary:
     """A batch as Spark has read it.
 
     Per source partition its last offset; in all how many records, rows, dead letters and bytes of
-    values there are, and the names of fields that have no column.
+    values there are, the names of fields that have no column, and the ids of schemas that are not
+    known yet.
     """
 
     last: OffsetsBySource
@@ -83,16 +87,18 @@ class Summary:
     dead_letters: int
     value_bytes: int
     unknown: tuple[str, ...] = ()
+    missing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class RouteDependencies:
-    """What the batches of a route need: the route, its table's options, and the means to look up
-    topics and to send dead letters, which return how many were sent.
+    """What the batches of a route need: the route, its table's options, how its records become
+    text, and the means to look up topics and to send dead letters, which return how many were sent.
     """
 
     route: Route
     options: Mapping[str, str]
+    texts: RecordTexts
     topic_ids: Callable[[Sequence[str]], Mapping[str, str]]
     send: Callable[[Sequence[DeadLetter]], int]
 
@@ -103,10 +109,19 @@ class RouteDependencies:
 
 
 class RouteBatches:
-    """What `foreachBatch` calls. `known` are the positions that the table has, as far as known."""
+    """What `foreachBatch` calls. `known` are the positions that the table has, as far as known;
+    `sent` the places of records beyond them that are dead letters already, and stay so.
+    """
 
-    def __init__(self, job: RouteDependencies, known: OffsetsBySource, progress: Progress) -> None:
+    def __init__(
+        self,
+        job: RouteDependencies,
+        known: OffsetsBySource,
+        progress: Progress,
+        sent: Sequence[str] = (),
+    ) -> None:
         self._job = job
+        self._sent = sent
         self._known = dict(known)
         self._ids = {source.topic: source.topic_id for source in known}
         self._write = job.write
@@ -137,12 +152,14 @@ class RouteBatches:
         target = opened(self._write.place)
         if target is None:
             raise CopyAgain(f"{self._root} is gone")
-        records = self._new(records)
-        rows = rows_of(records, target, self._job.route).persist()
+        records = self._job.texts.read(self._new(records))
+        rows = rows_of(records, target, self._job.route, self._sent).persist()
         try:
             summary = self._summary(rows)
             if not summary.last:
                 return True
+            if self._job.texts.learn(summary.missing):
+                return False
             self._check_topics(summary)
             if self._is_beyond(summary.last) or self._is_evolved(records, target, summary):
                 return False
@@ -174,6 +191,7 @@ class RouteBatches:
             F.count_if(is_dead).alias("dead_letters"),
             F.sum(f"{OWN_PREFIX}bytes").alias("value_bytes"),
             F.flatten(F.collect_set(UNKNOWN)).alias("unknown"),
+            F.flatten(F.collect_set(MISSING)).alias("missing"),
         )
         found = grouped.collect()
         last = {self._source(row[0], row[1]): int(row["last"]) for row in found}
@@ -182,7 +200,10 @@ class RouteBatches:
             for name in ("records", "rows", "dead_letters", "value_bytes")
         )
         unknown = sorted({name for row in found for name in row["unknown"]})
-        return Summary(last, records, rows_count, dead_letters, value_bytes, tuple(unknown))
+        missing = {number for row in found for number in row["missing"]}
+        return Summary(
+            last, records, rows_count, dead_letters, value_bytes, tuple(unknown), tuple(missing)
+        )
 
     def _source(self, topic: str, partition: int) -> SourcePartition:
         if topic not in self._ids:
@@ -271,7 +292,7 @@ class RouteBatches:
         if not summary.unknown or route.schema_evolution != "add":
             return False
         values = JsonValues(target.value_fields(route), route)
-        found = values.new_fields(records, summary.unknown)
+        found = values.new_fields(records, summary.unknown, self._job.texts.types())
         if not found.fields:
             return False
         check_names([*target.columns.names, *found.names])
@@ -341,13 +362,21 @@ class RouteBatches:
             progress.positions |= summary.last
 
 
-def rows_of(records: DataFrame, target: TargetTable, route: Route) -> DataFrame:
-    """Return the rows of records as a table takes them, with why others are none, and the records'
-    places; the bytes of those that are none, too.
+def rows_of(
+    records: DataFrame, target: TargetTable, route: Route, sent: Sequence[str] = ()
+) -> DataFrame:
+    """Return what records, which have their texts, are for a table: rows or why none, with places.
+
+    Those that are none have their bytes. `sent` are the places of some that are none.
     """
     decoded = JsonValues(target.value_fields(route), route).decoded(records)
     kept = [F.col(name).alias(f"{OWN_PREFIX}{name}") for name in _KEPT]
+    kept.append(F.col(MISSING))
     rows = fitted(Selection.of(route).rows(decoded, kept), target, route)
+    if sent:
+        own = [F.col(f"{OWN_PREFIX}{name}") for name in ("topic", "partition", "offset")]
+        place = F.format_string("%s/%d@%d", *own)
+        rows = rows.withColumn(REASON, F.coalesce(REASON, F.when(place.isin(*sent), F.lit(SENT))))
     is_dead = F.col(REASON).isNotNull()
     value = F.col(f"{OWN_PREFIX}value")
     raw = {

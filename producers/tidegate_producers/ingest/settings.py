@@ -16,6 +16,7 @@ from tidegate_delta.errors import Misconfigured
 from tidegate_runtime.service.settings import Section, ServiceSettings
 
 Mode = Literal["append", "upsert"]
+Format = Literal["json", "avro"]
 Envelope = Literal["none", "debezium", "debezium_flat"]
 Evolution = Literal["add", "fail", "ignore"]
 OnRestore = Literal["stop", "skip", "again"]
@@ -45,17 +46,20 @@ FLAT_FIELDS: Final = (DELETED_FLAG, "__op", "__table", "__source_ts_ms", "__ts_m
 
 _OFFSETS: Final = re.compile(r"(?:[\w.-]+:)?\d+:\d+(?:,(?:[\w.-]+:)?\d+:\d+)*")
 _SCHEMA_FILE: Final = "@"
+_APPLICATION: Final = "kafka-delta-ingest:"
 
 
 @dataclass(frozen=True)
 class Start:
     """Where partitions begin that the table has never seen. Units: `timestamp_ms` since 1970.
 
-    `offsets` are by topic and partition; the topic is empty where it was not named.
+    `offsets` are by topic and partition; the topic is empty where it was not named. `application`
+    is that of a kafka-delta-ingest which filled the table before.
     """
 
-    at: Literal["earliest", "latest", "timestamp", "offsets"]
+    at: Literal["earliest", "latest", "timestamp", "offsets", "application"]
     timestamp_ms: int = 0
+    application: str = ""
     offsets: Mapping[tuple[str, int], int] | None = None
 
 
@@ -63,6 +67,8 @@ def start_of(text: str) -> Start:
     """Return what `start` says. Raises: ValueError, with the forms that it may have."""
     if text in ("earliest", "latest"):
         return Start("earliest" if text == "earliest" else "latest")
+    if text.startswith(_APPLICATION) and text != _APPLICATION:
+        return Start("application", application=text.removeprefix(_APPLICATION))
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
@@ -76,7 +82,8 @@ def start_of(text: str) -> Start:
     if at is None or at.tzinfo is None:
         raise ValueError(
             f"start {text!r}: give earliest, latest, a time with its zone such as "
-            "2026-01-31T12:00:00Z, or offsets as PARTITION:OFFSET,PARTITION:OFFSET"
+            "2026-01-31T12:00:00Z, offsets as PARTITION:OFFSET,PARTITION:OFFSET, or "
+            "kafka-delta-ingest:APP_ID to go on behind one"
         )
     return Start("timestamp", timestamp_ms=round(at.timestamp() * 1000))
 
@@ -91,6 +98,12 @@ class Route(Section):
     """A regular expression for the names of topics, instead of `topics`."""
     table: Name
     """The table's root, a path or URI, or the name that it is registered by."""
+    format: Format = "json"
+    """What values are. With `avro` each begins with the id of its schema in `registry`, as
+    Confluent's serializers write it; one of `json` may.
+    """
+    registry: Name | None = None
+    """The URL of the schema registry of Avro values."""
     mode: Mode = "append"
     """`append` adds a row for each record; `upsert` keeps one row for each `key`."""
     key: tuple[Name, ...] = ()
@@ -125,7 +138,9 @@ class Route(Section):
     name: Name | None = None
     """The name under which a table is registered that the job makes."""
     start: Name = "earliest"
-    """Where partitions begin that the table has never seen: earliest, latest, a time or offsets."""
+    """Where partitions begin that the table has never seen: earliest, latest, a time, offsets, or
+    `kafka-delta-ingest:APP_ID` to go on behind one that filled the table before.
+    """
     max_latency_s: float = Field(default=5.0, ge=0, le=3_600)
     """How often a batch is committed, if there are records."""
     batch_records_max: int = Field(default=500_000, ge=1)
@@ -150,7 +165,8 @@ class Route(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        faults = [*self._source_faults(), *self._key_faults(), *self._column_faults()]
+        faults = [*self._source_faults(), *self._format_faults()]
+        faults += [*self._key_faults(), *self._column_faults()]
         if faults:
             raise ValueError("; ".join(faults))
         return self
@@ -211,10 +227,18 @@ class Route(Section):
             yield str(error)
             return
         named = {topic for topic, _ in start.offsets or {}}
+        if start.at == "application" and len(self.topics) != 1:
+            yield "start: kafka-delta-ingest reads one topic: give topics that one alone"
         if "" in named and (len(self.topics) != 1):
             yield "start: with several topics name each: TOPIC:PARTITION:OFFSET"
         if strangers := sorted(named - {"", *self.topics}):
             yield f"start names {strangers[0]!r}, which is not among the topics"
+
+    def _format_faults(self) -> Iterator[str]:
+        if self.format == "avro" and self.registry is None:
+            yield "format avro needs registry: the URL of the schema registry with its schemas"
+        if self.format != "avro" and self.registry is not None:
+            yield "registry is for format avro: set format to avro, or leave registry out"
 
     def _key_faults(self) -> Iterator[str]:
         if self.mode == "upsert" and not self.key:
@@ -253,6 +277,10 @@ class IngestSection(Section):
     """The routes of a job by their names, and what they share."""
 
     routes: dict[str, Route] = Field(default_factory=dict)
+    registry_properties: dict[str, str] = Field(default_factory=dict)
+    """Further settings of confluent-kafka's client for schema registries, such as
+    `basic.auth.user.info` and `ssl.ca.location`.
+    """
     spark: dict[str, str] = Field(default_factory=dict)
     """Spark's settings, such as `spark.master`, which is `local[*]` unless something sets it."""
 

@@ -11,7 +11,8 @@ import pyspark
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
-_KAFKA: Final = "spark-sql-kafka-0-10_2.13"
+KAFKA: Final = "spark-sql-kafka-0-10_2.13"
+AVRO: Final = "spark-avro_2.13"
 _JARS: Final = ("spark.jars.packages", "spark.jars")
 _MASTER: Final = "spark.master"
 _DEFAULTS: Final = {
@@ -27,8 +28,8 @@ _LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "
 """Settings of a session in this process, which nobody outside the machine calls."""
 
 
-def open_session(given: Mapping[str, str]) -> SparkSession:
-    """Return the Spark session, started with the packages that the sources need.
+def open_session(given: Mapping[str, str], *, avro: bool = False) -> SparkSession:
+    """Return the Spark session, started with the packages that the sources need, `avro` among them.
 
     `given` are Spark's settings by name. Packages are fetched only where neither a setting names
     any, nor Spark's own folder has them.
@@ -44,8 +45,12 @@ def open_session(given: Mapping[str, str]) -> SparkSession:
     settings = {**_DEFAULTS, **given}
     if _MASTER not in given and not _is_submitted():
         settings = {_MASTER: "local[*]", **_LOCAL, **settings}
-    if not any(name in given for name in _JARS) and not _is_submitted() and not _has_jars():
-        settings["spark.jars.packages"] = f"org.apache.spark:{_KAFKA}:{pyspark.__version__}"
+    if not any(name in given for name in _JARS) and not _is_submitted():
+        packages = [name for name in (KAFKA, *((AVRO,) if avro else ())) if not _has_jars(name)]
+        if packages:
+            settings["spark.jars.packages"] = ",".join(
+                f"org.apache.spark:{name}:{pyspark.__version__}" for name in packages
+            )
     for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
@@ -58,6 +63,6 @@ def _is_submitted() -> bool:
     return "SPARK_SUBMIT" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _has_jars() -> bool:
+def _has_jars(package: str) -> bool:
     jars = Path(os.environ.get("SPARK_HOME", Path(pyspark.__file__).parent)) / "jars"
-    return any(jars.glob(f"{_KAFKA}-*.jar"))
+    return any(jars.glob(f"{package}-*.jar"))

@@ -22,6 +22,7 @@ from tidegate_producers.ingest.record_decoding import (
     columns_of,
     type_of,
 )
+from tidegate_producers.ingest.record_texts import RecordTexts
 from tidegate_producers.ingest.settings import OWN_PREFIX, RECORD_PARTS, Route
 from tidegate_producers.options import TableLocation
 from tidegate_producers.table.table import Table
@@ -126,7 +127,8 @@ def columns_made(spark: SparkSession, values: StructType, route: Route) -> Struc
         none = spark.createDataFrame(
             [], ", ".join(f"{name} {kind}" for name, kind in record.items())
         )
-        rows = Selection.of(route).rows(JsonValues(values, route).decoded(none), [])
+        decoded = JsonValues(values, route).decoded(RecordTexts().read(none))
+        rows = Selection.of(route).rows(decoded, [])
         made = [field for field in rows.schema.fields if not field.name.startswith(OWN_PREFIX)]
         return StructType(made)
     parts = [

@@ -11,6 +11,9 @@ T = ("orders", "/lake/orders")
 UPSERT = {"mode": "upsert", "key": "id"}
 
 OPTIONS = [
+    ({"format": "avro"}, "format avro needs registry", "the URL of the schema registry"),
+    ({"registry": "http://r"}, "registry is for format avro", "leave registry out"),
+    ({"format": "csv"}, "--format", "'json' or 'avro'"),
     ({"mode": "replace"}, "--mode: ", "'append' or 'upsert'"),
     ({"mode": "upsert"}, "needs key", "the columns by which"),
     ({"key": "id"}, "key is for mode upsert", "leave key out"),
@@ -87,6 +90,7 @@ ARGUMENTS = [
         "topic_pattern",
     ),
     (("orders,orders", "/lake/orders"), {}, "names a topic twice", "leave one out"),
+    (("a,b", "/lake/orders"), {"start": "kafka-delta-ingest:x"}, "reads one topic", "topics"),
     (("a,b", "/lake/orders"), {"start": "0:5"}, "with several topics", "TOPIC:PARTITION:OFFSET"),
 ]
 

@@ -1,0 +1,180 @@
+"""Keys and values of records as JSON texts, whatever their format: what is behind this module is
+read as JSON. A value may begin with the id of its schema in a registry, as Confluent's serializers
+write it: a zero byte, and four bytes of the id.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
+
+import orjson
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.types import DataType, StructType
+
+from tidegate_producers.ingest.settings import OWN_PREFIX
+
+TEXT: Final = f"{OWN_PREFIX}text"
+"""A value as JSON text; null where it has none, or can't be read."""
+
+KEY_TEXT: Final = f"{OWN_PREFIX}key_text"
+FAULT: Final = f"{OWN_PREFIX}text_fault"
+"""Why a value that is there has no text."""
+
+MISSING: Final = f"{OWN_PREFIX}missing"
+"""The ids of schemas that must be known to read a record, and are not yet."""
+
+_HEAD: Final = 6
+"""Where the content begins behind the id of a schema, counted from 1."""
+
+_BYTES_MAX: Final = 2**31 - 1
+_TO_JSON: Final = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+_IS_READ: Final = f"{OWN_PREFIX}is_read"
+"""A field that is true in each record that could be read: of others Spark makes one of nulls."""
+
+
+class Schemas(Protocol):
+    """Where schemas are asked for."""
+
+    def avro(self, schema_id: int) -> str | None:
+        """Return the Avro schema with an id, or None if there is none.
+
+        Raises: InvalidRequest, for a schema of another kind; Unavailable, Misconfigured.
+        """
+
+
+class RecordTexts:
+    """Records of JSON, with or without the id of a schema before it."""
+
+    def read(self, records: DataFrame) -> DataFrame:
+        """Return records with TEXT, KEY_TEXT, FAULT and MISSING."""
+        return records.withColumns(
+            {
+                TEXT: _content(F.col("value")).cast("string"),
+                KEY_TEXT: _content(F.col("key")).cast("string"),
+                FAULT: F.lit(None).cast("string"),
+                MISSING: F.array().cast("array<int>"),
+            }
+        )
+
+    def learn(self, schema_ids: Iterable[int]) -> bool:
+        """Ask for schemas; return whether any of them was not known."""
+        return False
+
+    def read_with_all(self, records: DataFrame) -> DataFrame:
+        """Return records as `read` does, with all schemas known that they need."""
+        while True:
+            read = self.read(records)
+            missing = read.select(F.explode(MISSING)).distinct().collect()
+            if not self.learn(row[0] for row in missing):
+                return read
+
+    def types(self) -> Mapping[str, DataType]:
+        """Return the types of fields by name that schemas tell; those of JSON are inferred."""
+        return {}
+
+
+class AvroTexts(RecordTexts):
+    """Records of Avro: each value is read by the schema whose id it has."""
+
+    def __init__(self, spark: SparkSession, schemas: Schemas) -> None:
+        self._spark = spark
+        self._schemas = schemas
+        self._known: dict[int, tuple[str, DataType] | None] = {}
+
+    def read(self, records: DataFrame) -> DataFrame:
+        """Return records with TEXT, KEY_TEXT, FAULT and MISSING."""
+        value, key = F.col("value"), F.col("key")
+        is_avro = _has_id(value)
+        is_tombstone = value.isNull()
+        reason = (
+            F.when(value.isNull() | F.col(TEXT).isNotNull(), F.lit(None).cast("string"))
+            .when(~is_avro, F.lit("the value does not begin with the id of a schema"))
+            .when(
+                F.array_contains(self._ids(absent=True), _id_of(value)),
+                F.concat(F.lit("the registry has no schema with the id "), _id_of(value)),
+            )
+            .otherwise(F.concat(F.lit("the value can't be read by its schema, "), _id_of(value)))
+        )
+        # Keys are read where nothing else says which row is meant.
+        asked = F.array_compact(
+            F.array(
+                F.when(is_avro, _id_of(value)), F.when(is_tombstone & _has_id(key), _id_of(key))
+            )
+        )
+        return records.withColumns(
+            {
+                TEXT: F.when(is_avro, self._text(value)),
+                KEY_TEXT: F.when(_has_id(key), self._text(key)).otherwise(key.cast("string")),
+                MISSING: F.array_except(asked, self._ids()),
+            }
+        ).withColumn(FAULT, reason)
+
+    def learn(self, schema_ids: Iterable[int]) -> bool:
+        """Ask for schemas; return whether any of them was not known.
+
+        Raises: as `Schemas.avro`; InvalidRequest, for a schema that Spark can't read.
+        """
+        new = sorted(set(schema_ids) - self._known.keys())
+        for schema_id in new:
+            schema = self._schemas.avro(schema_id)
+            self._known[schema_id] = None if schema is None else (schema, self._type(schema))
+        return bool(new)
+
+    def types(self) -> Mapping[str, DataType]:
+        """Return the types of the fields of values, by name; newer schemas come behind older."""
+        structs = [known[1] for _, known in sorted(self._known.items()) if known is not None]
+        return {
+            field.name: field.dataType
+            for struct in structs
+            if isinstance(struct, StructType)
+            for field in struct.fields
+        }
+
+    def _type(self, schema: str) -> DataType:
+        value = _decoded(F.lit(None).cast("binary"), schema)
+        frame = self._spark.range(0).select(value.alias("v"))
+        return frame.schema["v"].dataType
+
+    def _ids(self, *, absent: bool = False) -> Column:
+        ids = [number for number, known in self._known.items() if not absent or known is None]
+        return F.array(*map(F.lit, ids)).cast("array<int>")
+
+    def _text(self, column: Column) -> Column:
+        text = F.when(F.lit(False), F.lit(None).cast("string"))
+        for schema_id, known in self._known.items():
+            if known is not None:
+                value = _decoded(_content(column), known[0])
+                is_struct = isinstance(known[1], StructType)
+                as_text = F.to_json(value, _TO_JSON) if is_struct else value.cast("string")
+                text = text.when(_id_of(column) == schema_id, as_text)
+        return text
+
+
+def _decoded(content: Column, schema: str) -> Column:
+    """Return values of a schema; null for those that can't be read."""
+    written = orjson.loads(schema)
+    options = {"mode": "PERMISSIVE"}
+    if not isinstance(written, dict) or written.get("type") != "record":
+        return from_avro(content, schema, options)
+    field = {"name": _IS_READ, "type": "boolean", "default": True}
+    evolved = {**written, "fields": [*written["fields"], field]}
+    value = from_avro(content, schema, {**options, "avroSchema": orjson.dumps(evolved).decode()})
+    return F.when(value[_IS_READ], value.dropFields(_IS_READ))
+
+
+def _has_id(column: Column) -> Column:
+    is_zero = F.hex(F.substring(column, 1, 1)) == "00"
+    return F.coalesce(is_zero & (F.length(column) >= _HEAD - 1), F.lit(False))
+
+
+def _id_of(column: Column) -> Column:
+    return F.conv(F.hex(F.substring(column, 2, 4)), 16, 10).cast("int")
+
+
+def _content(column: Column) -> Column:
+    """Return what is behind the id of a schema, if there is one."""
+    return F.when(_has_id(column), F.substring(column, _HEAD, _BYTES_MAX)).otherwise(column)
