@@ -47,6 +47,7 @@ SAMPLE_RECORDS: Final = 1_000
 
 _CORRUPT: Final = f"{OWN_PREFIX}corrupt"
 _READ: Final = f"{OWN_PREFIX}read"
+_TEXTS: Final = f"{OWN_PREFIX}texts"
 _SAYS_MAX: Final = 100
 """The most characters of a value that a reason quotes."""
 
@@ -95,11 +96,7 @@ class JsonValues:
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
         read = records.withColumn(_READ, F.from_json(text, parsed, options))
         row = self._row(F.col(_READ))
-        texts = self._row(F.from_json(text, self._whole(self._texts)))
         values = {field.name: _typed(row, field) for field in self.fields.fields}
-        wrong = _first(
-            _misfit(field, texts[field.name], values[field.name]) for field in self.fields.fields
-        )
         is_corrupt = F.col(_READ)[_CORRUPT].isNotNull()
         is_temporal = [
             row[field.name].isNotNull() & values[field.name].isNull()
@@ -109,6 +106,14 @@ class JsonValues:
         is_misfit = is_corrupt
         for each in is_temporal:
             is_misfit = is_misfit | each
+        # A column of its own: the expressions that use it are compiled, and this one can't be.
+        texts = F.when(is_misfit, F.from_json(text, self._whole(self._texts)))
+        read = read.withColumn(_TEXTS, texts)
+        text_row = self._row(F.col(_TEXTS))
+        wrong = _first(
+            _misfit(field, text_row[field.name], values[field.name])
+            for field in self.fields.fields
+        )
         is_tombstone = F.col("value").isNull()
         unknown = self._unknown(text).cast("array<string>")
         keys = dict(self._key_values()) if self.route.mode == "upsert" else {}
@@ -131,7 +136,7 @@ class JsonValues:
                 FIELD: F.when(is_misfit & ~is_tombstone, wrong["field"]),
                 UNKNOWN: unknown,
             }
-        ).drop(_READ)
+        ).drop(_READ, _TEXTS)
 
     def new_fields(
         self, records: DataFrame, names: Sequence[str], types: Mapping[str, DataType]
@@ -192,8 +197,9 @@ class JsonValues:
     def _reason(self, text: Column, is_corrupt: Column) -> Column:
         """Return why a value is none, as far as that is not a field's fault."""
         value = F.col("value")
-        is_object = F.ltrim(text).startswith("{")
-        is_closed = F.rtrim(F.translate(text, "\r\n\t", "   ")).endswith("}")
+        is_object = text.startswith("{") | F.ltrim(text).startswith("{")
+        trimmed = F.rtrim(F.translate(text, "\r\n\t", "   "))
+        is_closed = text.endswith("}") | trimmed.endswith("}")
         array = F.concat(F.lit("["), text, F.lit("]"))
         is_two = text.rlike(_JOINED) & F.json_array_length(array).isNull()
         if self.route.mode == "upsert":
@@ -231,7 +237,9 @@ class JsonValues:
         """
         known = [name.lower() for name in self.fields.names]
         names = F.array_join(unknown, ", ")
-        is_case = F.exists(unknown, lambda name: F.lower(name).isin(*known))
+        lower = F.split(F.lower(F.array_join(unknown, "\0")), "\0")
+        columns = F.array(*map(F.lit, known)).cast("array<string>")
+        is_case = (F.size(unknown) > 0) & F.arrays_overlap(lower, columns)
         text = " are not as the table's columns are, in upper and lower case"
         reason = reason.when(is_case, F.concat(F.lit("fields among "), names, F.lit(text)))
         if self.route.schema_evolution != "fail":

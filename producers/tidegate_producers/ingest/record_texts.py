@@ -167,7 +167,7 @@ def _decoded(content: Column, schema: str) -> Column:
 
 
 def _has_id(column: Column) -> Column:
-    is_zero = F.hex(F.substring(column, 1, 1)) == "00"
+    is_zero = F.substring(column, 1, 1) == F.lit(b"\0")
     return F.coalesce(is_zero & (F.length(column) >= _HEAD - 1), F.lit(False))
 
 
