@@ -477,7 +477,9 @@ def queries(dashboard: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         (
             panel["title"],
-            re.sub(r"\$__rate_interval", "5m", re.sub(r"\$(namespace|table|route)", "x", t["expr"])),
+            re.sub(
+                r"\$__rate_interval", "5m", re.sub(r"\$(namespace|table|route)", "x", t["expr"])
+            ),
         )
         for panel in dashboard["panels"]
         for t in panel.get("targets", ())

@@ -111,8 +111,7 @@ class JsonValues:
         read = read.withColumn(_TEXTS, texts)
         text_row = self._row(F.col(_TEXTS))
         wrong = _first(
-            _misfit(field, text_row[field.name], values[field.name])
-            for field in self.fields.fields
+            _misfit(field, text_row[field.name], values[field.name]) for field in self.fields.fields
         )
         is_tombstone = F.col("value").isNull()
         unknown = self._unknown(text).cast("array<string>")
