@@ -62,8 +62,11 @@ def component(resource: dict[str, Any]) -> str:
 
 
 def settings_of(service: str) -> type[ServiceSettings]:
-    """Return the class of a service's settings."""
-    module = importlib.import_module(f"tidegate_{service.replace('-', '_')}.settings")
+    """Return the class of a service's settings, or of a job's of `ingest`."""
+    package = f"tidegate_{service.replace('-', '_')}"
+    if service.startswith("ingest-"):
+        package = "tidegate_producers.ingest"
+    module = importlib.import_module(f"{package}.settings")
     kinds = [
         kind
         for kind in vars(module).values()

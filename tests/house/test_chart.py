@@ -15,9 +15,12 @@ import pytest
 from tests.house import chart, tree
 from tests.house.chart import of_kind, resources
 from tidegate_messages.topics import Topics
+from tidegate_producers.ingest.settings import IngestSettings
 from tidegate_runtime.service.settings import ServiceSettings, load
 
 SERVICES = ("committer", "checkpointer", "cdc-publisher")
+JOBS = {"managed": ("ingest-lake",), "strimzi": ("ingest-lake",)}
+"""The jobs of `ingest` of each rendering."""
 UID = 10001
 KUBERNETES = ("1.31", "1.37")
 """The oldest and the newest release whose schemas are checked."""
@@ -156,11 +159,12 @@ def test_a_budget_is_there_only_where_another_replica_serves_meanwhile(name: str
 @every_rendering
 def test_services_have_accounts_of_their_own_and_probes_of_progress(name: str) -> None:
     deployments = of_kind(name, "Deployment")
-    assert [chart.component(d) for d in deployments] == list(SERVICES)
+    components = [*SERVICES, *JOBS.get(name, ())]
+    assert [chart.component(d) for d in deployments] == components
     accounts = {account["metadata"]["name"] for account in of_kind(name, "ServiceAccount")}
     used = [d["spec"]["template"]["spec"]["serviceAccountName"] for d in deployments]
     assert set(used) == accounts
-    assert len(accounts) == len(SERVICES)
+    assert len(accounts) == len(components)
     assert deployments[0]["spec"]["replicas"] == 2, "a committer that serves, and a standby"
     for deployment in deployments:
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
@@ -211,13 +215,15 @@ def test_only_the_scraper_is_let_in_from_outside_of_the_node(name: str) -> None:
 
 
 def test_the_ports_of_brokers_stores_and_endpoints_are_those_of_the_settings() -> None:
-    """The managed one names two registries, one without a port, and a collector of spans."""
+    """The managed one names two registries, one without a port, a third for a job of `ingest`, and
+    a collector of spans.
+    """
     result = {
         name: [[p["port"] for p in way["ports"]] for way in ways(name)] for name in chart.RENDERED
     }
     assert result["plain"] == [[53, 53], [9092], [443]]
     assert result["strimzi"] == [[53, 53], [9093], [9000]]
-    assert result["managed"] == [[53, 53], [9096], [443], [8081, 443, 4318], [80, 988]]
+    assert result["managed"] == [[53, 53], [9096], [443], [8081, 443, 4318, 8443], [80, 988]]
 
 
 def test_what_goes_out_can_be_narrowed_to_addresses() -> None:
@@ -231,22 +237,34 @@ def test_what_goes_out_can_be_narrowed_to_addresses() -> None:
 # Settings and files
 
 
-@every_rendering
-@pytest.mark.parametrize("service", SERVICES)
+def settings_file(name: str, component: str) -> str:
+    """Return the file of settings of a service or a job."""
+    found = [c for c in of_kind(name, "ConfigMap") if "tidegate.yaml" in c["data"]]
+    files = {chart.component(c): str(c["data"]["tidegate.yaml"]) for c in found}
+    return files.get(component, files["settings"])
+
+
+@pytest.mark.parametrize(
+    ("name", "service"),
+    [
+        (name, component)
+        for name in chart.RENDERED
+        for component in (*SERVICES, *JOBS.get(name, ()))
+    ],
+)
 def test_the_config_map_and_the_environment_are_settings_that_the_service_accepts(
     name: str, service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tmp_path / "tidegate.yaml"
-    (content,) = [
-        c["data"]["tidegate.yaml"]
-        for c in of_kind(name, "ConfigMap")
-        if "tidegate.yaml" in c["data"]
-    ]
-    config.write_text(content, encoding="utf-8")
+    config.write_text(settings_file(name, service), encoding="utf-8")
     (deployment,) = [d for d in of_kind(name, "Deployment") if chart.component(d) == service]
     for variable in deployment["spec"]["template"]["spec"]["containers"][0].get("env", ()):
         monkeypatch.setenv(variable["name"], variable.get("value", "secret"))
     settings = load(chart.settings_of(service), config, {})
+    if isinstance(settings, IngestSettings):
+        [job] = chart.values(name)["ingest"]
+        assert settings.ingest.routes.keys() == job["routes"].keys()
+        assert settings.http.host == "0.0.0.0"  # probes come from the node
     given = chart.values(name)["settings"]
     assert settings.kafka.bootstrap_servers == given["kafka"]["bootstrap_servers"]
     assert settings.kafka.partitions == given["kafka"].get("partitions", 1)
@@ -275,11 +293,7 @@ def test_the_job_of_the_topics_names_the_same_brokers(
 
 @every_rendering
 def test_every_file_that_the_settings_name_is_mounted(name: str) -> None:
-    (content,) = [
-        c["data"]["tidegate.yaml"]
-        for c in of_kind(name, "ConfigMap")
-        if "tidegate.yaml" in c["data"]
-    ]
+    content = settings_file(name, "settings")
     named = set(re.findall(r"_location: (\S+)", content))
     assert bool(named) == (name in ("strimzi", "managed"))
     for pod in chart.pods(name):
@@ -302,8 +316,8 @@ def test_other_settings_make_other_pods() -> None:
         }
         for name in chart.RENDERED
     }
-    assert all(len(result) == 1 for result in digests.values())
-    assert len(set.union(*digests.values())) == len(chart.RENDERED)
+    assert all(len(digests[name]) == 1 + len(JOBS.get(name, ())) for name in digests)
+    assert len(set.union(*digests.values())) == sum(map(len, digests.values()))
 
 
 # Values
@@ -350,6 +364,9 @@ def test_values_keep_to_their_schema(name: str) -> None:
         {"committer.image": {"name": "committer", "digest": "sha256:12"}},
         {"topics.create": "hook"},
         {"commiter": {}},
+        {"ingest": [{"name": "lake", "routes": {}}]},
+        {"ingest": [{"name": "lake", "routes": {"orders": {"topics": ["orders"]}}}]},
+        {"ingestDefaults": {"registry_properties": {"basic.auth.user.info": "in the open"}}},
     ],
 )
 def test_invalid_values_are_refused_before_anything_is_installed(wrong: dict[str, Any]) -> None:
@@ -399,16 +416,22 @@ def manual_rights() -> dict[str, set[tuple[str, str, str]]]:
 def test_each_service_is_a_user_of_kafka_with_the_rights_of_the_manual_and_no_other() -> None:
     manual = manual_rights()
     users = of_kind("strimzi", "KafkaUser")
-    assert [chart.component(user) for user in users] == list(SERVICES)
+    assert [chart.component(user) for user in users] == [*SERVICES, *JOBS["strimzi"]]
+    [job] = chart.values("strimzi")["ingest"]
+    sources = {topic for route in job["routes"].values() for topic in route["topics"]}
     for user in users:
         rights = set()
         for acl in user["spec"]["authorization"]["acls"]:
             resource = acl["resource"]
+            if resource["name"] in sources:
+                assert (chart.component(user), acl["operations"]) == ("ingest-lake", ["Read"])
+                continue
             assert resource["name"].startswith("tidegate.")
             star = "*" if resource["patternType"] == "prefix" else ""
             name = resource["name"].removeprefix("tidegate.") + star
             rights |= {(resource["type"], name, operation) for operation in acl["operations"]}
-        assert rights == manual[chart.component(user)] | manual["everybody"]
+        who = chart.component(user).replace("ingest-lake", "ingest")
+        assert rights == manual[who] | manual["everybody"]
         assert user["spec"]["authentication"] == {"type": "tls"}
 
 
@@ -418,7 +441,7 @@ def test_each_service_is_a_user_of_kafka_with_the_rights_of_the_manual_and_no_ot
 def test_monitors_find_the_pods_of_the_services() -> None:
     (monitor,) = of_kind("strimzi", "PodMonitor")
     (only,) = monitor["spec"]["selector"]["matchExpressions"]
-    assert only["values"] == list(SERVICES)
+    assert only["values"] == [*SERVICES, *JOBS["strimzi"]]
     ports = {
         port["name"]
         for d in of_kind("strimzi", "Deployment")
@@ -428,7 +451,7 @@ def test_monitors_find_the_pods_of_the_services() -> None:
     (of_services,) = of_kind("managed", "ServiceMonitor")
     wanted = of_services["spec"]["selector"]["matchLabels"].items()
     services = of_kind("managed", "Service")
-    assert [chart.component(service) for service in services] == list(SERVICES)
+    assert [chart.component(service) for service in services] == [*SERVICES, *JOBS["managed"]]
     assert all(wanted <= service["metadata"]["labels"].items() for service in services)
 
 

@@ -21,6 +21,8 @@ _DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+    # Where in our code a column was made: no user needs it, and each batch makes hundreds.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 """Settings of a session that this job starts, unless others are given."""
 

@@ -41,12 +41,16 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end }}
 {{- end }}
 
-{{/* The services: a list of component, service, as JSON. */}}
+{{/* The services and the jobs of `ingest`: a list of component, service, as JSON. Jobs have routes. */}}
 {{- define "tidegate.services" -}}
 {{- $all := list
       (dict "component" "committer" "service" .Values.committer)
       (dict "component" "checkpointer" "service" .Values.checkpointer)
       (dict "component" "cdc-publisher" "service" .Values.cdcPublisher) -}}
+{{- range .Values.ingest -}}
+{{- $job := mergeOverwrite (deepCopy $.Values.ingestDefaults) . -}}
+{{- $all = append $all (dict "component" (printf "ingest-%s" .name) "service" (set $job "replicas" 1)) -}}
+{{- end -}}
 {{- $some := list -}}
 {{- range $all }}{{- if gt (int .service.replicas) 0 }}{{- $some = append $some . }}{{- end }}{{- end -}}
 {{- toJson $some -}}

@@ -26,3 +26,20 @@
 {{- end -}}
 {{- toYaml $settings -}}
 {{- end }}
+
+{{/* The settings of a service, and of a job with its routes. Argument: root, service. */}}
+{{- define "tidegate.settingsOf" -}}
+{{- if .service.routes -}}
+{{- $ingest := dict "routes" .service.routes -}}
+{{- with .service.spark }}{{ $_ := set $ingest "spark" . }}{{ end -}}
+{{- with .service.registry_properties }}{{ $_ := set $ingest "registry_properties" . }}{{ end -}}
+{{- toYaml (set (include "tidegate.settings" .root | fromYaml) "ingest" $ingest) -}}
+{{- else -}}
+{{- include "tidegate.settings" .root -}}
+{{- end -}}
+{{- end }}
+
+{{/* The name of the ConfigMap with them. Argument: root, component, service. */}}
+{{- define "tidegate.settingsName" -}}
+{{- include "tidegate.fullname" .root }}{{ if .service.routes }}-{{ .component }}{{ end }}
+{{- end }}
