@@ -9,7 +9,7 @@ from typing import Any
 import fastavro
 import pyspark
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
@@ -21,6 +21,7 @@ from tidegate_delta.constraints.row_constraints import (
     WriteRequirements,
 )
 from tidegate_delta.errors import Misconfigured
+from tidegate_producers.ingest.job import translated
 from tidegate_producers.ingest.record_decoding import (
     DELETED,
     FIELD,
@@ -175,6 +176,20 @@ def test_a_condition_and_expressions_choose_rows_and_columns(spark: SparkSession
         (True, False),
     ]
     assert (rows[1]["id"], rows[1]["text"]) == (20, "B")
+
+
+@pytest.mark.parametrize("wrong", [{"where": "idd > 1"}, {"select": "idd AS id"}])
+def test_a_wrong_expression_says_which_option_and_which_column(
+    spark: SparkSession, wrong: dict[str, str]
+) -> None:
+    asked = route(value_schema="id INT", **wrong)
+    with pytest.raises(AnalysisException) as caught:
+        fit(records(spark, {"id": 1}), asked)
+    error = translated(caught.value, "orders", "file:///t")
+    assert error.advice == "fix"
+    assert "route orders" in str(error)
+    assert "`idd`" in str(error)
+    assert "correct its where, select or value_schema" in str(error)
 
 
 def test_fields_without_a_column_are_named(spark: SparkSession) -> None:

@@ -23,6 +23,7 @@ from tidegate_messages.schema_announcement import SchemaChange
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 COUNT = st.integers(0, 2**63 - 1)
+ROW_COUNT = st.integers(0, 2**47)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 UUIDS = st.uuids().map(str)
 SHA256 = st.text("0123456789abcdef", min_size=64, max_size=64)
@@ -61,7 +62,7 @@ INTENT = message(
     {
         "path": TEXT.filter(bool),
         "rows": st.dictionaries(TEXT, VALUES, max_size=3),
-        "num_records": COUNT,
+        "num_records": ROW_COUNT,
     },
     {"base": TEXT, "op": st.sampled_from(["delete", "update"])},
 )
@@ -109,7 +110,7 @@ MAPPING = message(
         "path": NAMED,
         "sources": st.lists(
             message(
-                {"path": NAMED, "offset": COUNT, "rows": COUNT},
+                {"path": NAMED, "offset": ROW_COUNT, "rows": ROW_COUNT},
                 {"base": st.dictionaries(TEXT, VALUES, max_size=3)},
             ),
             min_size=1,

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
@@ -152,25 +152,30 @@ class RouteRunner:
         except CopyAgain as error:
             log_event(_log, "copying_again", route=run.name, why=error)
             self._stop(run)
-        except TidegateError as error:
+        except (TidegateError, PySparkException) as raised:
+            failure = (
+                raised
+                if isinstance(raised, TidegateError)
+                else translated(raised, run.name, run.place.root)
+            )
             self._stop(run)
-            if error.advice == "retry":
+            if failure.advice == "retry":
                 log_event(
                     _log,
                     "retrying",
                     level=logging.WARNING,
                     route=run.name,
                     after_s=run.pause_s,
-                    why=error,
+                    why=failure,
                 )
                 run.again_at_s = now_s + run.pause_s
                 run.pause_s = min(2 * run.pause_s, PAUSE_MAX_S)
                 return
-            log_event(_log, "route_stopped", level=logging.ERROR, route=run.name, why=error)
-            run.failure, run.is_over = error, True
+            log_event(_log, "route_stopped", level=logging.ERROR, route=run.name, why=failure)
+            run.failure, run.is_over = failure, True
 
     def _check(self, run: RouteRun) -> None:
-        """Raise what ended a query, as an error of ours."""
+        """Raise what ended a query."""
         assert run.query is not None, "it has run"
         error = run.query.exception()
         batches = run.batches
@@ -178,7 +183,7 @@ class RouteRunner:
             return
         if batches is not None and batches.failure is not None:
             raise batches.failure
-        raise _translated(error, run)
+        raise error
 
     def _begin(self, run: RouteRun) -> None:
         """Start the query of a route, behind the positions that the table has."""
@@ -331,16 +336,22 @@ class RouteRunner:
         Raises: as the beginning of a route.
         """
         for run in self.runs:
-            source, target = self._source_of(run), opened(run.place)
-            is_there = target is not None
-            positions = self._positions(source, self.dependencies(run)) if is_there else {}
-            offsets = self._beginning(source, run, positions).offsets
-            if target is None:
-                columns = columns_made(self._spark, self._values(run, offsets), run.route)
-                target = TargetTable(run.place, columns, WriteRequirements())
-            records = self._texts_of(run).read_with_all(self._first(run, offsets))
-            rows = rows_of(records, target, run.route)
-            yield preview_of(run.name, target, rows, offsets, is_there=is_there)
+            try:
+                yield self._preview(run)
+            except PySparkException as error:
+                raise translated(error, run.name, run.place.root) from error
+
+    def _preview(self, run: RouteRun) -> Preview:
+        source, target = self._source_of(run), opened(run.place)
+        is_there = target is not None
+        positions = self._positions(source, self.dependencies(run)) if is_there else {}
+        offsets = self._beginning(source, run, positions).offsets
+        if target is None:
+            columns = columns_made(self._spark, self._values(run, offsets), run.route)
+            target = TargetTable(run.place, columns, WriteRequirements())
+        records = self._texts_of(run).read_with_all(self._first(run, offsets))
+        rows = rows_of(records, target, run.route)
+        return preview_of(run.name, target, rows, offsets, is_there=is_there)
 
     def _send(self, letters: Sequence[DeadLetter]) -> int:
         return send(self._producer, self._dead_letters, letters)
@@ -380,15 +391,21 @@ def _columns(text: str) -> StructType:
         ) from error
 
 
-def _translated(error: PySparkException, run: RouteRun) -> TidegateError:
-    """Return our error for one with which Spark ended a query."""
+def translated(error: PySparkException, name: str, root: str) -> TidegateError:
+    """Return our error for one of Spark's."""
     text = str(error)
     cause = next((line for line in text.splitlines() if line.strip()), text)
+    if isinstance(error, AnalysisException):
+        return InvalidRequest(
+            f"{root}: Spark refuses an expression of route {name}: {cause}; correct "
+            "its where, select or value_schema; nothing was committed",
+            error_class=error.getCondition() or "AnalysisException",
+        )
     if any(name in text for name in (*LOST, *PASSING)):
         # What is lost, if anything, the next beginning finds out, and says with offsets.
-        return Unavailable(f"{run.place.root}: Kafka's client in Spark says: {cause}")
+        return Unavailable(f"{root}: Kafka's client in Spark says: {cause}")
     return InvalidRequest(
-        f"{run.place.root}: Spark could not run a batch of route {run.name}: {cause}; nothing of "
+        f"{root}: Spark could not run a batch of route {name}: {cause}; nothing of "
         "it was committed",
         error_class="StreamingQueryException",
     )

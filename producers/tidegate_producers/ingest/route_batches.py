@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -132,7 +133,7 @@ class RouteBatches:
         self.lock = threading.Lock()
 
     def __call__(self, records: DataFrame, _batch_id: int) -> None:
-        """Commit a batch. Raises: CopyAgain; TidegateError, which `failure` keeps."""
+        """Commit a batch. Raises: CopyAgain; TidegateError; Spark's errors; `failure` keeps it."""
         try:
             for _ in range(RERUNS_MAX):
                 if self._is_copied(records):
@@ -143,7 +144,7 @@ class RouteBatches:
                 "committed",
                 error_class="Contended",
             )
-        except (CopyAgain, TidegateError) as error:
+        except (CopyAgain, TidegateError, PySparkException) as error:
             self.failure = error
             raise
 
