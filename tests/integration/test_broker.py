@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Broker
+from tests.integration.waiting import PATIENCE_S
 from tidegate_delta.errors import Misconfigured
 from tidegate_local.child_processes import Child, Command, is_running, start_time_of
 from tidegate_local.embedded_kafka import EmbeddedKafka
@@ -60,7 +61,7 @@ def test_the_declared_topics_are_created_once_and_are_as_declared(broker: str) -
 
 def test_a_session_of_two_seconds_is_allowed(kafka: KafkaSettings) -> None:
     consumer = KafkaBus(kafka, "test").consumer("short", [kafka.topics.commits])
-    until = time.monotonic() + 20
+    until = time.monotonic() + PATIENCE_S
     assigned: tuple[TopicPartition, ...] = ()
     while not assigned and time.monotonic() < until:
         assigned = consumer.poll(1, 0.2).assigned
@@ -105,7 +106,7 @@ def test_it_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
         assert birth is not None
         os.kill(owner.pid, signal.SIGKILL)
         owner.wait()
-    until = time.monotonic() + 10
+    until = time.monotonic() + PATIENCE_S
     while start_time_of(pid) == birth and time.monotonic() < until:
         time.sleep(0.05)
     assert start_time_of(pid) != birth

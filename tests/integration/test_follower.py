@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pytest
 
+from tests.integration.waiting import PATIENCE_S
 from tidegate_local.child_processes import Command, ServiceProcess, probe
 from tidegate_messages.codec import encode, headers
 from tidegate_messages.published_records import CommitRecord
@@ -221,7 +222,7 @@ def test_a_record_that_faust_leaves_behind_is_heard_after_all(
 def test_without_brokers_it_logs_that_and_retries(follower: Follower) -> None:
     follower._kafka = KafkaSettings(bootstrap_servers="127.0.0.1:1")
     follower.start(wait=False)
-    until = time.monotonic() + 30
+    until = time.monotonic() + PATIENCE_S
     while "retrying" not in follower.process.child.tail(100):
         assert follower.process.child.is_alive(), follower.process.child.tail()
         assert time.monotonic() < until

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.waiting import PATIENCE_S
 from tidegate_delta.errors import Unavailable
 from tidegate_local.child_processes import (
     Child,
@@ -82,7 +83,7 @@ def test_a_service_that_stops_does_not_wait_for_pending_store_requests(process: 
 
 def test_a_service_that_never_is_ready_is_named_with_its_output(process: Start) -> None:
     service = process(program("unready"))
-    until_s = time.monotonic() + 20
+    until_s = time.monotonic() + PATIENCE_S
     while service.address() is None:
         assert time.monotonic() < until_s, "it never listened"
         time.sleep(0.05)

@@ -15,14 +15,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.integration.conftest import Line
 from tests.integration.spark_session import REMOTE, open_session
+from tests.integration.waiting import until
 from tidegate_producers.history.outcome_log import last_proposals
 from tidegate_producers.table import Table
-from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 ROWS_A_FILE = 10
+STARTS_S = 600.0
+"""A guard against what hangs; nothing is measured."""
+
 BEGINS_MAX = 8
 """How often a query is begun whose worker Spark did not wait for."""
 
@@ -111,6 +114,7 @@ def test_each_micro_batch_is_in_the_table_once_though_it_was_written_twice(strea
     )
 
 
+@pytest.mark.timeout(1_500)
 def test_a_stream_killed_in_mid_flight_goes_on_from_its_checkpoint(stream: Stream) -> None:
     stream.files(0, 6)
     argv = [
@@ -122,16 +126,16 @@ def test_a_stream_killed_in_mid_flight_goes_on_from_its_checkpoint(stream: Strea
         stream.line.kafka.bootstrap_servers,
         stream.line.kafka.topic_prefix,
     ]
-    clock = SystemClock()
-    until_s = clock.boot_s() + 120
     # A second server of Spark Connect would find its port taken: the program is a classic one.
     connect = (REMOTE, "SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_REMOTE")
     environment = {name: value for name, value in os.environ.items() if name not in connect}
     with subprocess.Popen(argv, cwd=ROOT, env=environment, start_new_session=True) as program:
-        while not _has_versions(stream.path, 2):
+
+        def is_written() -> bool:
             assert program.poll() is None, "the stream ended before it could be killed"
-            assert clock.boot_s() < until_s, "the stream wrote nothing"
-            clock.sleep(0.05)
+            return _has_versions(stream.path, 2)
+
+        until(is_written, "two versions", STARTS_S)
         os.killpg(program.pid, signal.SIGKILL)
     stream.run()
     assert stream.keys() == list(range(60))
