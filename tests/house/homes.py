@@ -71,6 +71,7 @@ HOMES: Final = {
     "jinja2": (f"{CONSOLE}web/app.py",),
     "uvicorn": (f"{CONSOLE}web/server.py",),
     "rich": (f"{RUNTIME}cli/", f"{PRODUCERS}cli/", LOCAL, DEMO),
+    "py4j": ("producers/tidegate_producers/ingest/",),
     "pyspark": (
         f"{PRODUCERS}datasource/",
         f"{PRODUCERS}table/",

@@ -20,7 +20,7 @@ from tidegate_delta.constraints.row_constraints import (
     NotNull,
     WriteRequirements,
 )
-from tidegate_delta.errors import Misconfigured
+from tidegate_delta.errors import InvalidRequest, Misconfigured
 from tidegate_producers.ingest.job import translated
 from tidegate_producers.ingest.record_decoding import (
     DELETED,
@@ -289,9 +289,13 @@ AT = datetime(2026, 1, 1, 12, 0, 0, 123456, UTC)
 
 
 class Known:
-    """A registry of two schemas."""
+    """A registry of two schemas that can be used, and two that can't."""
 
     def avro(self, schema_id: int) -> str | None:
+        if schema_id == 11:
+            raise InvalidRequest("the schema 11 is of another kind", error_class="x")
+        if schema_id == 12:
+            return '{"type": "no type"}'
         return {7: OLD, 256: NEW}.get(schema_id)
 
 
@@ -312,8 +316,11 @@ def test_each_avro_value_is_read_by_its_own_schema(spark_with_avro: SparkSession
         avro(7, id=4, text="d").replace(b"\x07", b"\x09", 1),
         avro(7, id=5, text="e")[:-1],
         None,
+        b"\x00\xff\xff\xff\xff{}",
+        avro(7, id=8, text="h").replace(b"\x07", b"\x0b", 1),
+        avro(7, id=9, text="i").replace(b"\x07", b"\x0c", 1),
     )
-    keys = ["1", "2", "3", "4", "5", avro(7, id=6, text=None)]
+    keys = ["1", "2", "3", "4", "5", avro(7, id=6, text=None), "7", "8", "9"]
     asked = route(**UPSERT, format="avro", registry="http://registry")
     frame = texts.read_with_all(records(spark_with_avro, *values, keys=keys))
     rows = fit(frame, asked, texts=None).orderBy(f"{OWN_PREFIX}offset").collect()
@@ -323,13 +330,16 @@ def test_each_avro_value_is_read_by_its_own_schema(spark_with_avro: SparkSession
         (6, None, True),
     ]
     assert (rows[1]["at"], rows[1]["price"]) == (AT.replace(tzinfo=None), Decimal("1.50"))
-    assert [row[REASON] for row in rows] == [
+    assert rows[8][REASON].startswith("Spark can't read the schema 12: ")
+    assert [row[REASON] for row in rows[:8]] == [
         None,
         None,
         "the value does not begin with the id of a schema",
         "the registry has no schema with the id 9",
         "the value can't be read by its schema, 7",
         None,
+        "the registry has no schema with the id 4294967295",
+        "the schema 11 is of another kind",
     ]
     columns = columns_of_sample(frame, asked, texts.types())
     assert columns is not None

@@ -7,11 +7,14 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 import orjson
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import DataType, StructType
 
+from tidegate_delta.errors import InvalidRequest
 from tidegate_producers.ingest.settings import OWN_PREFIX
 
 TEXT: Final = f"{OWN_PREFIX}text"
@@ -56,7 +59,7 @@ class RecordTexts:
                 TEXT: _content(F.col("value")).cast("string"),
                 KEY_TEXT: _content(F.col("key")).cast("string"),
                 FAULT: F.lit(None).cast("string"),
-                MISSING: F.array().cast("array<int>"),
+                MISSING: F.array().cast("array<bigint>"),
             }
         )
 
@@ -83,22 +86,20 @@ class AvroTexts(RecordTexts):
     def __init__(self, spark: SparkSession, schemas: Schemas) -> None:
         self._spark = spark
         self._schemas = schemas
-        self._known: dict[int, tuple[str, DataType] | None] = {}
+        self._known: dict[int, tuple[str, DataType]] = {}
+        self._faults: dict[int, str] = {}
 
     def read(self, records: DataFrame) -> DataFrame:
         """Return records with TEXT, KEY_TEXT, FAULT and MISSING."""
         value, key = F.col("value"), F.col("key")
         is_avro = _has_id(value)
         is_tombstone = value.isNull()
-        reason = (
-            F.when(value.isNull() | F.col(TEXT).isNotNull(), F.lit(None).cast("string"))
-            .when(~is_avro, F.lit("the value does not begin with the id of a schema"))
-            .when(
-                F.array_contains(self._ids(absent=True), _id_of(value)),
-                F.concat(F.lit("the registry has no schema with the id "), _id_of(value)),
-            )
-            .otherwise(F.concat(F.lit("the value can't be read by its schema, "), _id_of(value)))
-        )
+        reason = F.when(is_tombstone | F.col(TEXT).isNotNull(), F.lit(None).cast("string"))
+        reason = reason.when(~is_avro, F.lit("the value does not begin with the id of a schema"))
+        for schema_id, fault in self._faults.items():
+            reason = reason.when(_id_of(value) == schema_id, F.lit(fault))
+        unread = F.lit("the value can't be read by its schema, ")
+        reason = reason.otherwise(F.concat(unread, _id_of(value)))
         # Keys are read where nothing else says which row is meant.
         asked = F.array_compact(
             F.array(
@@ -116,17 +117,28 @@ class AvroTexts(RecordTexts):
     def learn(self, schema_ids: Iterable[int]) -> bool:
         """Ask for schemas; return whether any of them was not known.
 
-        Raises: as `Schemas.avro`; InvalidRequest, for a schema that Spark can't read.
+        One that can't be used is the fault of the records that have its id, and of no others.
+        Raises: Unavailable; Misconfigured, for a registry that refuses to answer.
         """
-        new = sorted(set(schema_ids) - self._known.keys())
+        new = sorted(set(schema_ids) - self._known.keys() - self._faults.keys())
         for schema_id in new:
-            schema = self._schemas.avro(schema_id)
-            self._known[schema_id] = None if schema is None else (schema, self._type(schema))
+            try:
+                schema = self._schemas.avro(schema_id)
+                if schema is None:
+                    self._faults[schema_id] = f"the registry has no schema with the id {schema_id}"
+                else:
+                    self._known[schema_id] = schema, self._type(schema)
+            except InvalidRequest as error:
+                self._faults[schema_id] = str(error)
+            except (PySparkException, Py4JJavaError) as error:
+                lines = [line for line in str(error).splitlines() if line.strip()]
+                why = next((line for line in lines if line.startswith(": ")), lines[0])
+                self._faults[schema_id] = f"Spark can't read the schema {schema_id}: {why}"
         return bool(new)
 
     def types(self) -> Mapping[str, DataType]:
         """Return the types of the fields of values, by name; newer schemas come behind older."""
-        structs = [known[1] for _, known in sorted(self._known.items()) if known is not None]
+        structs = [known[1] for _, known in sorted(self._known.items())]
         return {
             field.name: field.dataType
             for struct in structs
@@ -139,18 +151,17 @@ class AvroTexts(RecordTexts):
         frame = self._spark.range(0).select(value.alias("v"))
         return frame.schema["v"].dataType
 
-    def _ids(self, *, absent: bool = False) -> Column:
-        ids = [number for number, known in self._known.items() if not absent or known is None]
-        return F.array(*map(F.lit, ids)).cast("array<int>")
+    def _ids(self) -> Column:
+        ids = [*self._known, *self._faults]
+        return F.array(*map(F.lit, ids)).cast("array<bigint>")
 
     def _text(self, column: Column) -> Column:
         text = F.when(F.lit(False), F.lit(None).cast("string"))
         for schema_id, known in self._known.items():
-            if known is not None:
-                value = _decoded(_content(column), known[0])
-                is_struct = isinstance(known[1], StructType)
-                as_text = F.to_json(value, _TO_JSON) if is_struct else value.cast("string")
-                text = text.when(_id_of(column) == schema_id, as_text)
+            value = _decoded(_content(column), known[0])
+            is_struct = isinstance(known[1], StructType)
+            as_text = F.to_json(value, _TO_JSON) if is_struct else value.cast("string")
+            text = text.when(_id_of(column) == schema_id, as_text)
         return text
 
 
@@ -172,7 +183,7 @@ def _has_id(column: Column) -> Column:
 
 
 def _id_of(column: Column) -> Column:
-    return F.conv(F.hex(F.substring(column, 2, 4)), 16, 10).cast("int")
+    return F.conv(F.hex(F.substring(column, 2, 4)), 16, 10).cast("bigint")
 
 
 def _content(column: Column) -> Column:

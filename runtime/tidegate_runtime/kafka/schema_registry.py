@@ -73,14 +73,14 @@ class RegisteredSchemas:
         if kind != _AVRO:
             raise InvalidRequest(
                 f"the schema {schema_id} in the registry is {kind}, and the format is avro: set "
-                "the format to json for JSON Schema; nothing was committed",
+                "the format to json for JSON Schema",
                 error_class="DELTA_ILLEGAL_OPTION",
             )
         if schema.references:
             names = ", ".join(str(reference.name) for reference in schema.references)
             raise InvalidRequest(
                 f"the schema {schema_id} in the registry refers to others ({names}), which Spark's "
-                "from_avro can't read: register it with these written out; nothing was committed",
+                "from_avro can't read: register it with these written out",
                 error_class="DELTA_ILLEGAL_OPTION",
             )
         return schema.schema_str
