@@ -4,6 +4,7 @@ import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -35,6 +36,7 @@ from tidegate_producers.ingest.record_decoding import (
     inferred,
 )
 from tidegate_producers.ingest.record_texts import AvroTexts, RecordTexts
+from tidegate_producers.ingest.route_batches import Progress, RouteBatches, RouteDependencies
 from tidegate_producers.ingest.settings import OWN_PREFIX, RECORD_PARTS, Route
 from tidegate_producers.ingest.spark_session import AVRO
 from tidegate_producers.ingest.target_table import TargetTable, fitted
@@ -346,6 +348,31 @@ def test_each_avro_value_is_read_by_its_own_schema(spark_with_avro: SparkSession
     assert columns.simpleString() == (
         "struct<id:int,text:string,at:timestamp,price:decimal(5,2),parts:array<bigint>>"
     )
+
+
+class Failing(RouteBatches):
+    """Batches of which none can be written."""
+
+    def commit(self, rows: DataFrame) -> None:
+        assert self.failure is None, "it is asked once"
+        rows.select(F.raise_error(F.lit("no space left"))).collect()
+
+
+def test_the_first_batch_that_fails_is_kept_and_those_behind_it_are_left_alone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    target = TargetTable(TableLocation(str(tmp_path)), columns_of(COLUMNS), WriteRequirements())
+    options = {"path": str(tmp_path), "kafka.bootstrap.servers": "localhost:1"}
+    job = RouteDependencies(route(), options, PLAIN, lambda _: {}, len)
+    batches = Failing(job, target, {}, Progress())
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    writer = source.writeStream.foreachBatch(batches).trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    query.awaitTermination()
+    assert "no space left" in str(batches.failure)
+    batches(spark.range(1), 1)
+    assert isinstance(batches.failure, PySparkException)
+    assert not batches.progress.batches
 
 
 def test_a_json_value_may_begin_with_the_id_of_its_schema(spark: SparkSession) -> None:

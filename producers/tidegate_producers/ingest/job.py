@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -146,13 +147,12 @@ class RouteRunner:
         try:
             if run.query is None:
                 self._begin(run)
-            elif not run.query.isActive:
+            else:
                 self._check(run)
-                run.is_over = self._once
         except CopyAgain as error:
             log_event(_log, "copying_again", route=run.name, why=error)
             self._stop(run)
-        except (TidegateError, PySparkException) as raised:
+        except (TidegateError, PySparkException, Py4JError) as raised:
             failure = (
                 raised
                 if isinstance(raised, TidegateError)
@@ -175,28 +175,35 @@ class RouteRunner:
             run.failure, run.is_over = failure, True
 
     def _check(self, run: RouteRun) -> None:
-        """Raise what ended a query."""
-        assert run.query is not None, "it has run"
-        error = run.query.exception()
-        batches = run.batches
-        if error is None:
+        """Raise what a batch could not do, or what ended the query."""
+        assert run.query is not None, "it has begun"
+        assert run.batches is not None, "it has begun"
+        is_active = run.query.isActive
+        if run.batches.failure is not None:
+            raise run.batches.failure
+        if is_active:
             return
-        if batches is not None and batches.failure is not None:
-            raise batches.failure
-        raise error
+        if (error := run.query.exception()) is not None:
+            raise error
+        if not self._once:
+            raise Unavailable(f"{run.place.root}: Spark ended the query of route {run.name}")
+        run.is_over = True
 
     def _begin(self, run: RouteRun) -> None:
         """Start the query of a route, behind the positions that the table has."""
         source = self._source_of(run)
         job = self.dependencies(run)
-        if opened(run.place) is None:
+        if (target := opened(run.place)) is None:
             self._create(run, self._beginning(source, run, {}))
+            target = opened(run.place)
+        if target is None:
+            raise CopyAgain(f"{run.place.root} is gone")
         positions = self._positions(source, job)
         start = self._beginning(source, run, positions)
         self._note(job, positions, start)
         known = {**positions, **start.noted}
         sent = sent_ahead(self._reader, self._dead_letters, job.write.place.root, positions)
-        run.batches = RouteBatches(job, known, run.progress, sent)
+        run.batches = RouteBatches(job, target, known, run.progress)
         run.checkpoint = Path(tempfile.mkdtemp(prefix="tidegate-ingest-"))
         records = (
             self._spark.readStream.format("kafka")
@@ -205,7 +212,9 @@ class RouteRunner:
             .option("maxOffsetsPerTrigger", run.route.batch_records_max)
             .load()
         )
-        writer = records.writeStream.foreachBatch(run.batches).queryName(run.name)
+        # Rows are part of the query, which Spark plans once, and not of each of its batches.
+        rows = job.rows(records, target, sent)
+        writer = rows.writeStream.foreachBatch(run.batches).queryName(run.name)
         writer = writer.option("checkpointLocation", run.checkpoint.as_uri())
         if self._once:
             writer = writer.trigger(availableNow=True)
@@ -391,7 +400,7 @@ def _columns(text: str) -> StructType:
         ) from error
 
 
-def translated(error: PySparkException, name: str, root: str) -> TidegateError:
+def translated(error: PySparkException | Py4JError, name: str, root: str) -> TidegateError:
     """Return our error for one of Spark's."""
     text = str(error)
     cause = next((line for line in text.splitlines() if line.strip()), text)

@@ -36,6 +36,9 @@ FIELD: Final = f"{OWN_PREFIX}field"
 UNKNOWN: Final = f"{OWN_PREFIX}unknown"
 """The names of a value's fields for which there is no column."""
 
+UNKNOWN_TEXT: Final = f"{OWN_PREFIX}unknown_text"
+"""The JSON object of a row that has such fields."""
+
 IS_IN: Final = f"{OWN_PREFIX}in"
 """Whether a route's condition takes a record, or it could not be decoded."""
 
@@ -136,31 +139,6 @@ class JsonValues:
                 UNKNOWN: unknown,
             }
         ).drop(_READ, _TEXTS)
-
-    def new_fields(
-        self, records: DataFrame, names: Sequence[str], types: Mapping[str, DataType]
-    ) -> StructType:
-        """Return the fields among some names that have values, with the types that their schemas
-        tell, or that Spark infers.
-        """
-        decoded = self.decoded(records).where(F.col(REASON).isNull() & (F.size(UNKNOWN) > 0))
-        text = row_text(F.col(TEXT), self.route)
-        sample = decoded.select(text.alias("text")).limit(SAMPLE_RECORDS).collect()
-        values = [row["text"].encode() for row in sample if row["text"] is not None]
-        given = {
-            name
-            for value in values
-            for name, item in orjson.loads(value).items()
-            if item is not None
-        }
-        wanted = [name for name in names if name in given]
-        if not wanted:
-            return StructType([])
-        schema = inferred(records.sparkSession, values)
-        told = _row_types(types, self.route)
-        return StructType(
-            [StructField(name, told.get(name, schema[name].dataType)) for name in wanted]
-        )
 
     def _whole(self, row: StructType) -> StructType:
         """Return what a value holds of which a row is a part."""
@@ -387,6 +365,25 @@ def columns_of_sample(
             if name not in route.fields_of_envelope
         ]
     )
+
+
+def new_fields(
+    rows: DataFrame, names: Sequence[str], route: Route, types: Mapping[str, DataType]
+) -> StructType:
+    """Return the fields among some names that have values in rows with UNKNOWN_TEXT, with the types
+    that their schemas tell, or that Spark infers.
+    """
+    sample = rows.select(UNKNOWN_TEXT).where(F.col(UNKNOWN_TEXT).isNotNull())
+    values = [row[0].encode() for row in sample.limit(SAMPLE_RECORDS).collect()]
+    given = {
+        name for value in values for name, item in orjson.loads(value).items() if item is not None
+    }
+    wanted = [name for name in names if name in given]
+    if not wanted:
+        return StructType([])
+    schema = inferred(rows.sparkSession, values)
+    told = _row_types(types, route)
+    return StructType([StructField(name, told.get(name, schema[name].dataType)) for name in wanted])
 
 
 def inferred(spark: SparkSession, values: Sequence[bytes]) -> StructType:

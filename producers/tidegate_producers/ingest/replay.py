@@ -16,12 +16,16 @@ from tidegate_producers.cached_clients import client_for
 from tidegate_producers.ingest.dead_letters import DeadLetter, read_all
 from tidegate_producers.ingest.positions import SourcePartition
 from tidegate_producers.ingest.route_batches import (
+    RERUNS_MAX,
+    CopyAgain,
     Progress,
     RouteBatches,
     RouteDependencies,
     Summary,
+    contended,
 )
 from tidegate_producers.ingest.settings import RECORD_PARTS
+from tidegate_producers.ingest.target_table import TargetTable, opened
 from tidegate_producers.writing.once import Positions
 from tidegate_runtime.client.client import Rejected
 from tidegate_runtime.kafka.client_protocols import Reader
@@ -40,11 +44,12 @@ class ReplayBatch(RouteBatches):
     def __init__(
         self,
         dependencies: RouteDependencies,
+        target: TargetTable,
         move: tuple[str, int, int],
         letters: Mapping[str, DeadLetter],
     ) -> None:
         known = {letter.source: letter.offset - 1 for letter in letters.values()}
-        super().__init__(dependencies, known, Progress())
+        super().__init__(dependencies, target, known, Progress())
         self._move = move
         self._letters = letters
 
@@ -104,11 +109,34 @@ def replayed(
             }
             if not by_place:
                 continue
-            batch = ReplayBatch(dependencies, (app_ids[topic], position, part[-1][0]), by_place)
-            batch(_frame(spark, list(by_place.values())), 0)
+            move = (app_ids[topic], position, part[-1][0])
+            _add(total, _committed(spark, dependencies, move, by_place))
             position = part[-1][0]
-            _add(total, batch.progress)
     return total
+
+
+def _committed(
+    spark: SparkSession,
+    dependencies: RouteDependencies,
+    move: tuple[str, int, int],
+    letters: Mapping[str, DeadLetter],
+) -> Progress:
+    """Commit letters, as rows for the table as it is, and return what became of them."""
+    records, root = _frame(spark, list(letters.values())), dependencies.write.place.root
+    for _ in range(RERUNS_MAX):
+        target = opened(dependencies.write.place)
+        if target is None:
+            raise InvalidRequest(
+                f"{root} is no table any more; nothing was committed",
+                error_class="DELTA_TABLE_NOT_FOUND",
+            )
+        batch = ReplayBatch(dependencies, target, move, letters)
+        try:
+            batch.commit(dependencies.rows(records, target))
+        except CopyAgain:
+            continue
+        return batch.progress
+    raise contended(root)
 
 
 def _parts(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812
@@ -28,10 +29,13 @@ from tidegate_producers.ingest.record_decoding import (
     IS_IN,
     REASON,
     UNKNOWN,
+    UNKNOWN_TEXT,
     JsonValues,
     Selection,
+    new_fields,
+    row_text,
 )
-from tidegate_producers.ingest.record_texts import MISSING, RecordTexts
+from tidegate_producers.ingest.record_texts import MISSING, TEXT, RecordTexts
 from tidegate_producers.ingest.settings import OWN_PREFIX, Route
 from tidegate_producers.ingest.target_table import TargetTable, check_names, fitted, opened
 from tidegate_producers.ingest.upsert import upserted
@@ -52,12 +56,14 @@ RERUNS_MAX: Final = 20
 
 SENT: Final = "it was a dead letter before the job was started with other options: replay it"
 
-_KEPT: Final = ("topic", "partition", "offset", "key", "value", "headers")
+PLACE: Final = ("topic", "partition", "offset")
+_KEPT: Final = (*PLACE, "key", "value", "headers")
 
 
 class CopyAgain(Exception):
-    """The query must begin anew, at the positions that the table has: the topic was made anew, or
-    the table is behind, and the route says that records are copied again.
+    """The query must begin anew, at the positions that the table has: its plan is for other columns
+    or schemas than there are now, the topic was made anew, or the table is behind, and the route
+    says that records are copied again.
     """
 
 
@@ -78,8 +84,8 @@ class Summary:
     """A batch as Spark has read it.
 
     Per source partition its last offset; in all how many records, rows, dead letters and bytes of
-    values there are, the names of fields that have no column, and the ids of schemas that are not
-    known yet.
+    values there are, the names of fields that have no column, and the ids of schemas that were not
+    known when the query was planned.
     """
 
     last: OffsetsBySource
@@ -108,21 +114,31 @@ class RouteDependencies:
         """The options of the table."""
         return for_writing({**self.options})
 
+    def rows(self, records: DataFrame, target: TargetTable, sent: Sequence[str] = ()) -> DataFrame:
+        """Return what records are for a table as it is; `sent` are places of dead letters.
+
+        Raises: Spark's errors, for an expression of the route that it refuses.
+        """
+        return rows_of(self.texts.read(records), target, self.route, sent)
+
 
 class RouteBatches:
-    """What `foreachBatch` calls. `known` are the positions that the table has, as far as known;
-    `sent` the places of records beyond them that are dead letters already, and stay so.
+    """What `foreachBatch` calls with rows that `RouteDependencies.rows` made for a table as it was.
+    `known` are the positions that the table has, as far as known.
+
+    The first batch that can't be committed is kept as `failure`, and those behind it are left
+    alone, until the query is begun anew.
     """
 
     def __init__(
         self,
         job: RouteDependencies,
+        target: TargetTable,
         known: OffsetsBySource,
         progress: Progress,
-        sent: Sequence[str] = (),
     ) -> None:
         self._job = job
-        self._sent = sent
+        self._target = target
         self._known = dict(known)
         self._ids = {source.topic: source.topic_id for source in known}
         self._write = job.write
@@ -132,47 +148,57 @@ class RouteBatches:
         self.failure: Exception | None = None
         self.lock = threading.Lock()
 
-    def __call__(self, records: DataFrame, _batch_id: int) -> None:
-        """Commit a batch. Raises: CopyAgain; TidegateError; Spark's errors; `failure` keeps it."""
+    def __call__(self, rows: DataFrame, _batch_id: int) -> None:
+        """Commit a batch, or keep why not: a CopyAgain, TidegateError, or error of Spark's.
+
+        Spark does not see it: it would print Java's stack for a change of columns, too.
+        """
+        if self.failure is not None:
+            return
+        try:
+            self.commit(rows)
+        except (CopyAgain, TidegateError, PySparkException, Py4JError) as error:
+            self.failure = error
+
+    def commit(self, rows: DataFrame) -> None:
+        """Commit a batch. Raises: CopyAgain; TidegateError; Spark's errors."""
+        cached = rows.persist()
         try:
             for _ in range(RERUNS_MAX):
-                if self._is_copied(records):
+                if self._is_copied(cached):
                     return
-            raise InvalidRequest(
-                f"{self._root}: other commits changed the table each of {RERUNS_MAX} times that a "
-                "batch was written: find who changes its columns all the time; nothing was "
-                "committed",
-                error_class="Contended",
-            )
-        except (CopyAgain, TidegateError, PySparkException) as error:
-            self.failure = error
-            raise
-
-    def _is_copied(self, records: DataFrame) -> bool:
-        """Commit a batch, and return whether it is done; False if it must be written again."""
-        target = opened(self._write.place)
-        if target is None:
-            raise CopyAgain(f"{self._root} is gone")
-        records = self._job.texts.read(self._new(records))
-        rows = rows_of(records, target, self._job.route, self._sent).persist()
-        try:
-            summary = self._summary(rows)
-            if not summary.last:
-                return True
-            if self._job.texts.learn(summary.missing):
-                return False
-            self._check_topics(summary)
-            if self._is_beyond(summary.last) or self._is_evolved(records, target, summary):
-                return False
-            self._send_dead_letters(rows, summary)
-            return self._is_committed(rows, target, summary)
         finally:
-            rows.unpersist()
+            cached.unpersist()
+        raise contended(self._root)
 
-    def _new(self, records: DataFrame) -> DataFrame:
-        """Return the records behind the positions of which it is known that the table has them."""
+    def _is_copied(self, rows: DataFrame) -> bool:
+        """Commit a batch, and return whether it is done; False if it must be written again."""
+        rows = self._new(rows)
+        summary = self._summary(rows)
+        if not summary.last:
+            return True
+        if self._job.texts.learn(summary.missing):
+            raise CopyAgain("records have schemas that were not known")
+        self._check_topics(summary)
+        if self._is_beyond(summary.last):
+            return False
+        self._check_target()
+        self._evolve(rows, summary)
+        self._send_dead_letters(rows, summary)
+        return self._is_committed(rows, summary)
+
+    def _check_target(self) -> None:
+        """Check that rows are made for the table as it is. Raises: CopyAgain."""
+        now = opened(self._write.place)
+        if now is None:
+            raise CopyAgain(f"{self._root} is gone")
+        if not now.is_as(self._target):
+            raise CopyAgain(f"the columns or constraints of {self._root} have changed")
+
+    def _new(self, rows: DataFrame) -> DataFrame:
+        """Return the rows behind the positions of which it is known that the table has them."""
         if not self._skipped:
-            return records
+            return rows
         positions = F.create_map(
             *(
                 each
@@ -180,8 +206,9 @@ class RouteBatches:
                 for each in (F.lit(str(source)), F.lit(position))
             )
         )
-        place = F.concat_ws("/", F.col("topic"), F.col("partition").cast("string"))
-        return records.where(F.col("offset") > F.coalesce(positions[place], F.lit(NEVER)))
+        topic, partition, offset = (F.col(f"{OWN_PREFIX}{name}") for name in PLACE)
+        place = F.concat_ws("/", topic, partition.cast("string"))
+        return rows.where(offset > F.coalesce(positions[place], F.lit(NEVER)))
 
     def _summary(self, rows: DataFrame) -> Summary:
         is_dead, is_in = F.col(REASON).isNotNull(), F.col(IS_IN)
@@ -266,16 +293,16 @@ class RouteBatches:
             error_class="TooManyDeadLetters",
         )
 
-    def _is_committed(self, rows: DataFrame, target: TargetTable, summary: Summary) -> bool:
+    def _is_committed(self, rows: DataFrame, summary: Summary) -> bool:
         positions = self._moves(summary)
         good = rows.where(F.col(REASON).isNull() & F.col(IS_IN))
         table = Table(rows.sparkSession, self._root, _table_options(self._job.options))
         table = table.moving(positions)
         try:
             if self._job.route.mode == "upsert":
-                version = upserted(table, good, target.given.names, self._job.route)
+                version = upserted(table, good, self._target.given.names, self._job.route)
             else:
-                columns = [F.col(quoted(name)) for name in target.given.names]
+                columns = [F.col(quoted(name)) for name in self._target.given.names]
                 size = self._job.route.target_file_bytes
                 files = max(1, -(-summary.value_bytes // size))
                 version = table.append(good.select(*columns).coalesce(files))
@@ -284,26 +311,26 @@ class RouteBatches:
         self._done(summary, version)
         return True
 
-    def _is_evolved(self, records: DataFrame, target: TargetTable, summary: Summary) -> bool:
-        """Add columns for fields that have none, if the route says so; return whether any is new.
+    def _evolve(self, rows: DataFrame, summary: Summary) -> None:
+        """Add columns for fields that have none, if the route says so.
 
         A field that is null in every record of the sample gets none yet: it has no type.
+        Raises: CopyAgain, once they are there; InvalidRequest, for a name that can't be.
         """
         route = self._job.route
         if not summary.unknown or route.schema_evolution != "add":
-            return False
-        values = JsonValues(target.value_fields(route), route)
-        found = values.new_fields(records, summary.unknown, self._job.texts.types())
+            return
+        found = new_fields(rows, summary.unknown, route, self._job.texts.types())
         if not found.fields:
-            return False
-        check_names([*target.columns.names, *found.names])
-        table = Table(records.sparkSession, self._root, _table_options(self._job.options))
+            return
+        check_names([*self._target.columns.names, *found.names])
+        table = Table(rows.sparkSession, self._root, _table_options(self._job.options))
         try:
             table.alter(add_columns=found)
         except Rejected:
             # Another job may have added them; else the next try finds the same fault.
             log_event(_log, "overtaken", table=self._root)
-        return True
+        raise CopyAgain(f"columns of {self._root} were added: {', '.join(found.names)}")
 
     def _moves(self, summary: Summary) -> Positions:
         """Return the positions that a batch moves, each from the one that the table has."""
@@ -363,19 +390,29 @@ class RouteBatches:
             progress.positions |= summary.last
 
 
+def contended(root: str) -> InvalidRequest:
+    """Return the error for a batch that was written too often."""
+    return InvalidRequest(
+        f"{root}: other commits changed the table each of {RERUNS_MAX} times that a batch was "
+        "written: find who changes it all the time; nothing was committed",
+        error_class="Contended",
+    )
+
+
 def rows_of(
     records: DataFrame, target: TargetTable, route: Route, sent: Sequence[str] = ()
 ) -> DataFrame:
     """Return what records, which have their texts, are for a table: rows or why none, with places.
 
-    Those that are none have their bytes. `sent` are the places of some that are none.
+    Those that are none have their bytes; those with fields that have no column, the text of their
+    row. `sent` are the places of some that are none.
     """
     decoded = JsonValues(target.value_fields(route), route).decoded(records)
     kept = [F.col(name).alias(f"{OWN_PREFIX}{name}") for name in _KEPT]
-    kept.append(F.col(MISSING))
+    kept += [F.col(MISSING), F.col(TEXT).alias(UNKNOWN_TEXT)]
     rows = fitted(Selection.of(route).rows(decoded, kept), target, route)
     if sent:
-        own = [F.col(f"{OWN_PREFIX}{name}") for name in ("topic", "partition", "offset")]
+        own = [F.col(f"{OWN_PREFIX}{name}") for name in PLACE]
         place = F.format_string("%s/%d@%d", *own)
         rows = rows.withColumn(REASON, F.coalesce(REASON, F.when(place.isin(*sent), F.lit(SENT))))
     is_dead = F.col(REASON).isNotNull()
@@ -384,6 +421,8 @@ def rows_of(
         f"{OWN_PREFIX}{name}": F.when(is_dead, F.col(f"{OWN_PREFIX}{name}"))
         for name in ("key", "value", "headers")
     }
+    is_unknown = ~is_dead & (F.size(UNKNOWN) > 0)
+    raw[UNKNOWN_TEXT] = F.when(is_unknown, row_text(F.col(UNKNOWN_TEXT), route))
     return rows.withColumn(f"{OWN_PREFIX}bytes", F.length(value)).withColumns(raw)
 
 

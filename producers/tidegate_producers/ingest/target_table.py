@@ -1,7 +1,7 @@
 """The table that a route fills: made if it is absent, opened for each batch, and what fits it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -49,6 +49,18 @@ class TargetTable:
         own = {column.column for column in self.required.generated}
         own |= {column.column for column in self.required.identities}
         return StructType([field for field in self.columns.fields if field.name not in own])
+
+    def is_as(self, other: "TargetTable") -> bool:
+        """Return whether rows for the other table are rows for this one.
+
+        How far identity columns have counted does not matter: the write numbers them.
+        """
+        return self.columns == other.columns and self._counting_apart == other._counting_apart
+
+    @property
+    def _counting_apart(self) -> WriteRequirements:
+        identities = (replace(column, mark=None) for column in self.required.identities)
+        return replace(self.required, identities=tuple(identities))
 
     def value_fields(self, route: Route) -> StructType:
         """Return the fields of a record's value: those that the route names, and without a
