@@ -22,6 +22,7 @@ from bench import (
     ingest,
     log_size,
     open_table,
+    read_by_condition,
     read_table,
     registered_changes,
     restart,
@@ -100,6 +101,7 @@ def _alone(
         "door": lambda folder: door.figures(folder, rounds, seconds),
         "restart": lambda folder: restart.figures(folder, rounds, files),
         "registered": lambda _: registered_changes.figures(rounds),
+        "conditions": lambda folder: read_by_condition.figures(folder, rounds, rows),
     }
 
 
@@ -110,7 +112,7 @@ def bench(
         typer.Option(
             help="slow, one, in-flight, local, ungrouped, beside, flooded, stale, deletes, spark, "
             "door, ingest, takeover, changes, changes-beside, open, read, cpu, state, driver, "
-            "checkpoint, checkpoint-beside, log-size, restart, registered"
+            "checkpoint, checkpoint-beside, log-size, restart, registered, conditions"
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(help="alternating rounds; medians are shown")] = 3,
