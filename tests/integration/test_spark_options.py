@@ -1,19 +1,24 @@
 """The options of `format("tidegate")` through Spark, a broker and a committer."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter, InputPartition
+from pyspark.sql.types import StructType
 
 from tests.integration.conftest import Line
 from tests.integration.spark_session import open_session
 from tidegate_producers.table import Table
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 @pytest.fixture(scope="module")
@@ -123,3 +128,55 @@ def test_the_guides_examples_run(tables: Tables) -> None:
     assert {row["id"] for row in Table(tables.spark, str(names["path"])).to_df().collect()} == {
         *range(6)
     }
+
+
+@pytest.fixture
+def pushing(spark: SparkSession) -> Iterator[SparkSession]:
+    """Return the session while it shows filters to Python data sources."""
+    spark.conf.set(PUSHDOWN, "true")
+    yield spark
+    spark.conf.unset(PUSHDOWN)
+
+
+def test_a_dataframe_keeps_its_rows_where_spark_pushes_filters(
+    pushing: SparkSession, tmp_path: Path
+) -> None:
+    for key in range(2):
+        write_deltalake(tmp_path, pa.table({"k": [key]}), mode="append")
+    frame = pushing.read.format("tidegate").load(str(tmp_path))
+    assert [frame.where("k = 0").count(), frame.count()] == [1, 2]
+
+
+@pytest.mark.nightly
+def test_spark_reads_for_one_query_what_was_pruned_for_another(pushing: SparkSession) -> None:
+    """The reason why our reader takes no filters: if this fails, Spark has mended it, see ADR 48.
+
+    It judges Spark alone, by the smallest data source that prunes.
+    """
+
+    class PruningReader(DataSourceReader):
+        def __init__(self) -> None:
+            self.keys = [0, 1]
+
+        def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's
+            wanted = [item.value for item in filters if isinstance(item, EqualTo)]
+            self.keys = [key for key in self.keys if all(key == value for value in wanted)]
+            return filters
+
+        def partitions(self) -> Sequence[InputPartition]:
+            return [InputPartition(key) for key in self.keys]
+
+        def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+            yield (partition.value,)
+
+    class Pruning(DataSource):
+        def schema(self) -> str:
+            return "k long"
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            return PruningReader()
+
+    pushing.dataSource.register(Pruning)
+    frame = pushing.read.format("Pruning").load()
+    assert frame.where("k = 0").count() == 1
+    assert frame.count() == 1, "there are two"
