@@ -1,6 +1,7 @@
 """What Spark makes of records: rows, deletes, or the reason why they are none."""
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from io import BytesIO
@@ -48,6 +49,7 @@ from tidegate_runtime.kafka.settings import KafkaSettings
 pytestmark = pytest.mark.spark
 
 COLUMNS = "id INT, text STRING, at TIMESTAMP, price DECIMAL(5,2)"
+KIND = {"kind": "order"}
 RECORD = ", ".join(f"{name} {kind}" for name, kind in {**RECORD_PARTS, "value": "BINARY"}.items())
 
 
@@ -67,10 +69,13 @@ def spark_with_avro(spark: SparkSession) -> SparkSession:
     return spark
 
 
-def records(spark: SparkSession, *values: Any, keys: Any = None) -> DataFrame:
+def records(
+    spark: SparkSession, *values: Any, keys: Any = None, headers: Mapping[str, str] = KIND
+) -> DataFrame:
     """Return records of one partition; values and keys are bytes, texts, or JSON."""
+    marks = [(name, value.encode()) for name, value in headers.items()]
     made = [
-        (_bytes(key), [("kind", b"order")], None, "orders", 0, offset, _bytes(value))
+        (_bytes(key), marks, None, "orders", 0, offset, _bytes(value))
         for offset, (value, key) in enumerate(zip(values, keys or values, strict=True))
     ]
     return spark.createDataFrame(made, RECORD)
@@ -348,6 +353,35 @@ def test_each_avro_value_is_read_by_its_own_schema(spark_with_avro: SparkSession
     assert columns.simpleString() == (
         "struct<id:int,text:string,at:timestamp,price:decimal(5,2),parts:array<bigint>>"
     )
+
+
+@pytest.mark.parametrize("mode", [{}, {**UPSERT, "envelope": "debezium"}])
+def test_markers_of_our_change_streams_are_for_no_table(
+    spark: SparkSession, mode: dict[str, Any]
+) -> None:
+    key = {"tidegate_marker": "end:3"}
+    for kind in ("schema", "end", "snapshot", "gap"):
+        headers = {"table": "t", "delta_version": "3", "marker": kind}
+        frame = records(spark, None, keys=[key], headers=headers)
+        [row] = fit(frame, route(**mode)).collect()
+        is_gap = kind == "gap"
+        assert (row[IS_IN], row[REASON] is not None) == (is_gap, is_gap), kind
+    assert row[REASON].startswith("the change stream lacks versions here")
+    foreign = records(spark, None, keys=["7"], headers={"marker": "end"})
+    [row] = fit(foreign, route(**UPSERT)).collect()
+    assert (row["id"], row[DELETED], row[IS_IN]) == (7, True, True)
+
+
+def test_a_record_for_another_table_need_not_fit_this_one(spark: SparkSession) -> None:
+    asked = route(**UPSERT, where="text = 'mine'")
+    frame = records(spark, {"text": "other"}, {"text": "mine"}, {"id": 1, "text": "mine"})
+    required = WriteRequirements(checks=(CheckConstraint("small", "id < 9"),))
+    rows = fit(frame, asked, required).orderBy(f"{OWN_PREFIX}offset").collect()
+    assert [(row[IS_IN], row[REASON]) for row in rows] == [
+        (False, None),
+        (True, "field 'id' is null, and is needed to find the row"),
+        (True, None),
+    ]
 
 
 class Failing(RouteBatches):

@@ -19,6 +19,7 @@ from pyspark.sql.types import (
 )
 
 from tidegate_delta.errors import InvalidRequest
+from tidegate_messages.schema_announcement import GAP, MARKER
 from tidegate_producers.ingest.record_texts import FAULT, KEY_TEXT, TEXT
 from tidegate_producers.ingest.settings import OWN_PREFIX, RECORD_PARTS, Route
 from tidegate_producers.table.target_frame import quoted
@@ -40,7 +41,9 @@ UNKNOWN_TEXT: Final = f"{OWN_PREFIX}unknown_text"
 """The JSON object of a row that has such fields."""
 
 IS_IN: Final = f"{OWN_PREFIX}in"
-"""Whether a route's condition takes a record, or it could not be decoded."""
+"""Whether a record is for the table: a route's condition takes it, or it could not be decoded. The
+markers of our change streams are for none.
+"""
 
 KAFKA: Final = "kafka"
 """The struct of a record's other parts, for `where` and `select`."""
@@ -48,6 +51,7 @@ KAFKA: Final = "kafka"
 SAMPLE_RECORDS: Final = 1_000
 """How many records are looked at to infer a schema."""
 
+_IS_MARKER: Final = f"{OWN_PREFIX}marker"
 _CORRUPT: Final = f"{OWN_PREFIX}corrupt"
 _READ: Final = f"{OWN_PREFIX}read"
 _TEXTS: Final = f"{OWN_PREFIX}texts"
@@ -125,7 +129,8 @@ class JsonValues:
             else value.alias(name)
             for name, value in values.items()
         ]
-        reason = self._reason(text, is_corrupt).when(
+        mark = _mark()
+        reason = self._reason(text, mark, is_corrupt).when(
             is_misfit, F.coalesce(wrong["reason"], F.lit("the value is no JSON"))
         )
         if self.route.schema_evolution != "ignore":
@@ -137,6 +142,7 @@ class JsonValues:
                 REASON: reason,
                 FIELD: F.when(is_misfit & ~is_tombstone, wrong["field"]),
                 UNKNOWN: unknown,
+                _IS_MARKER: mark.isNotNull() & (mark != GAP),
             }
         ).drop(_READ, _TEXTS)
 
@@ -171,7 +177,7 @@ class JsonValues:
             flag = values[route.delete_name].try_cast("boolean")
         return is_tombstone | F.coalesce(flag, F.lit(False))
 
-    def _reason(self, text: Column, is_corrupt: Column) -> Column:
+    def _reason(self, text: Column, mark: Column, is_corrupt: Column) -> Column:
         """Return why a value is none, as far as that is not a field's fault."""
         value = F.col("value")
         is_object = text.startswith("{") | F.ltrim(text).startswith("{")
@@ -179,12 +185,14 @@ class JsonValues:
         is_closed = text.endswith("}") | trimmed.endswith("}")
         array = F.concat(F.lit("["), text, F.lit("]"))
         is_two = text.rlike(_JOINED) & F.json_array_length(array).isNull()
+        gap = "the change stream lacks versions here: begin a new table from its snapshot"
+        first = F.when(mark == GAP, F.lit(gap)).when(mark.isNotNull(), F.lit(None).cast("string"))
         if self.route.mode == "upsert":
             # A tombstone needs its key alone.
-            first = F.when(value.isNull(), F.lit(None).cast("string"))
+            first = first.when(value.isNull(), F.lit(None).cast("string"))
         else:
             none = "the record has no value: by --mode upsert it would delete the row of its key"
-            first = F.when(value.isNull(), F.lit(none))
+            first = first.when(value.isNull(), F.lit(none))
         reason = (
             first.when(F.col(FAULT).isNotNull(), F.col(FAULT))
             .when(~F.is_valid_utf8(text), F.lit("the value is no text in UTF-8"))
@@ -238,6 +246,15 @@ class JsonValues:
             if len(fields) == 1:
                 found.append(F.when(~F.ltrim(key).startswith("{"), F.btrim(key, F.lit('"'))))
             yield field.name, F.coalesce(*found).try_cast(field.dataType)
+
+
+def _mark() -> Column:
+    """Return what a marker of a change stream of ours says; null for every other record."""
+    keys, values = F.col("headers")["key"], F.col("headers")["value"]
+    is_marker = F.array_contains(keys, MARKER) & F.array_contains(keys, "delta_version")
+    at = F.array_position(keys, F.lit(MARKER)).cast("int")
+    mark = F.try_element_at(values, at).cast("string")
+    return F.when(F.col("value").isNull() & is_marker, mark)
 
 
 def _op(read: Column) -> Column:
@@ -306,17 +323,20 @@ class Selection:
         beside = [F.col(name) for name in (DELETED, REASON, FIELD, UNKNOWN)]
         values = [F.col(ROW)[name].alias(name) for name in names]
         if self.where is None and self.select is None:
-            return decoded.select(*values, *parts, *beside, F.lit(True).alias(IS_IN), *kept)
+            beside.append((~F.col(_IS_MARKER)).alias(IS_IN))
+            return decoded.select(*values, *parts, *beside, *kept)
         in_parts = [F.col(part).alias(f"{OWN_PREFIX}part_{part}") for part, _ in self.parts]
         values = [value for name, value in zip(names, values, strict=True) if name != KAFKA]
         named = [f"{OWN_PREFIX}kept_{number}" for number in range(len(kept))]
         kept_as = [column.alias(name) for column, name in zip(kept, named, strict=True)]
         outside = decoded.select(*kept).columns
+        beside.append(F.col(_IS_MARKER))
         rows = decoded.select(*values, record_struct().alias(KAFKA), *in_parts, *beside, *kept_as)
         is_in = f"coalesce({self.where}, false)" if self.where is not None else "true"
         selected = self.select or ", ".join(quoted(name) for name in names if name != KAFKA)
         tail = [f"{OWN_PREFIX}part_{part} AS {quoted(name)}" for part, name in self.parts]
-        tail += [DELETED, REASON, FIELD, UNKNOWN, f"{REASON} IS NOT NULL OR ({is_in}) AS {IS_IN}"]
+        is_in = f"NOT {_IS_MARKER} AND ({REASON} IS NOT NULL OR ({is_in}))"
+        tail += [DELETED, REASON, FIELD, UNKNOWN, f"{is_in} AS {IS_IN}"]
         tail += [f"{name} AS {quoted(out)}" for name, out in zip(named, outside, strict=True)]
         return _select(rows, ", ".join([selected, *tail]))
 

@@ -16,6 +16,7 @@ from tidegate_producers.datasource.spark_schema import to_spark
 from tidegate_producers.ingest.record_decoding import (
     DELETED,
     FIELD,
+    IS_IN,
     REASON,
     JsonValues,
     Selection,
@@ -207,6 +208,7 @@ def fitted(rows: DataFrame, target: TargetTable, route: Route) -> DataFrame:
         is_null = F.col(quoted(route.order_by)).isNull() & ~F.col(DELETED)
         missing.append(_fault(is_null, route.order_by, "is null, and gives the order"))
     checked = F.coalesce(_first_fault(missing), F.when(~F.col(DELETED), violated))
+    checked = F.when(F.col(IS_IN), checked)
     return (
         typed.withColumns(computed_columns)
         .withColumn(_FAULT, checked)
