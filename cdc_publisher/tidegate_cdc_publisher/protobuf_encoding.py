@@ -10,9 +10,6 @@ from google.protobuf.descriptor_pb2 import (
     FieldDescriptorProto,
     FileDescriptorProto,
 )
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message import Message
-from google.protobuf.message_factory import GetMessageClass
 
 from tidegate_cdc_publisher.connect_schema import (
     DECIMAL,
@@ -24,6 +21,7 @@ from tidegate_cdc_publisher.connect_schema import (
     unused,
 )
 from tidegate_delta.errors import UnsupportedFeature
+from tidegate_runtime.kafka.protobuf_messages import json_reader, message_class
 
 FIRST_MESSAGE: Final = b"\x00"
 """What stands between a schema's id and a message: it is the first one of the schema."""
@@ -73,7 +71,7 @@ def protobuf_encoder(
     schema: FileDescriptorProto, connect: Mapping[str, Any]
 ) -> Callable[[Sequence[bytes]], list[bytes]]:
     """Return what encodes JSON payloads of a Connect struct as messages of its schema."""
-    message = _first_message(schema)
+    message = message_class((schema.SerializeToString(),))
     to_protobuf = struct_converter(connect, _converter)
 
     def encode_row(payload: bytes) -> bytes:
@@ -89,36 +87,8 @@ def protobuf_encoder(
 
 def protobuf_decoder(schema_text: str) -> Callable[[bytes], Any]:
     """Return what reads a message that FIRST_MESSAGE leads, by its schema as `registry_text`."""
-    message = _first_message(FileDescriptorProto.FromString(b64decode(schema_text)))
-    return lambda content: _plain(message.FromString(content.removeprefix(FIRST_MESSAGE)))
-
-
-def _first_message(schema: FileDescriptorProto) -> type[Message]:
-    pool = DescriptorPool()
-    pool.AddSerializedFile(schema.SerializeToString())
-    first = ".".join(filter(None, (schema.package, schema.message_type[0].name)))
-    return GetMessageClass(pool.FindMessageTypeByName(first))
-
-
-def _plain(message: Message) -> dict[str, Any]:
-    """Return a message as the JSON value of which it was made."""
-    value: dict[str, Any] = {}
-    # A column may have the name of a method.
-    of_kind = type(message)
-    for field in of_kind.DESCRIPTOR.fields:
-        name, kind = field.name, field.message_type
-        if field.has_presence and not of_kind.HasField(message, name):
-            value[name] = None
-        elif kind is None:
-            value[name] = getattr(message, name)
-        elif kind.name.rstrip("_") == f"{name}List":
-            value[name] = [_plain(item)["value"] for item in getattr(message, name).items]
-        elif kind.name.rstrip("_") == f"{name}Map":
-            entries = getattr(message, name).items.items()
-            value[name] = {key: _plain(item)["value"] for key, item in entries}
-        else:
-            value[name] = _plain(getattr(message, name))
-    return value
+    read = json_reader(message_class((b64decode(schema_text),)), absent_as_null=True)
+    return lambda content: read(content.removeprefix(FIRST_MESSAGE))
 
 
 class _Messages:

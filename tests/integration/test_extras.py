@@ -21,8 +21,14 @@ NEIGHBOURS = {
 COMMAND = "from tidegate_runtime.cli.main import main; main()"
 """The code of the command `tidegate`."""
 
-OF_A_REGISTRY = ("avro_encoding", "protobuf_encoding", "schema_registry")
-"""Modules of the publisher whose libraries come with the extra `registry`."""
+OF_A_REGISTRY = (
+    "avro_encoding",
+    "protobuf_encoding",
+    "protobuf_records",
+    "protobuf_texts",
+    "schema_registry",
+)
+"""Modules whose libraries come with the extra `registry`."""
 
 IMPORT_ALL = """
 import importlib, pkgutil, sys

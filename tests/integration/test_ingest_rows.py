@@ -11,30 +11,44 @@ from typing import Any
 import fastavro
 import pyspark
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from tests.integration.spark_session import open_session
+from tests.support.protobuf_orders import (
+    LINE,
+    ORDER,
+    add_fields,
+    framed,
+    message_of,
+    order_file,
+    part_file,
+)
+from tests.support.schema_registry import serving
+from tidegate_cdc_publisher.protobuf_encoding import registry_text
 from tidegate_delta.constraints.row_constraints import (
     CheckConstraint,
     NotNull,
     WriteRequirements,
 )
 from tidegate_delta.errors import InvalidRequest, Misconfigured
-from tidegate_producers.ingest.job import translated
+from tidegate_producers.ingest.job import read_by, registered, translated
 from tidegate_producers.ingest.record_decoding import (
     DELETED,
     FIELD,
     IS_IN,
     REASON,
+    ROW,
     UNKNOWN,
     JsonValues,
     Selection,
     columns_of,
     columns_of_sample,
     inferred,
+    type_of,
 )
 from tidegate_producers.ingest.record_texts import AvroTexts, RecordTexts
 from tidegate_producers.ingest.route_batches import Progress, RouteBatches, RouteDependencies
@@ -44,6 +58,7 @@ from tidegate_producers.ingest.target_table import TargetTable, fitted
 from tidegate_producers.ingest.topic_source import TopicSource
 from tidegate_producers.ingest.upsert import last_of_keys
 from tidegate_producers.options import TableLocation
+from tidegate_runtime.kafka.protobuf_messages import message_class
 from tidegate_runtime.kafka.settings import KafkaSettings
 
 pytestmark = pytest.mark.spark
@@ -315,7 +330,7 @@ def avro(schema_id: int, **row: Any) -> bytes:
 
 
 def test_each_avro_value_is_read_by_its_own_schema(spark_with_avro: SparkSession) -> None:
-    texts = AvroTexts(spark_with_avro, Known())
+    texts = AvroTexts(spark_with_avro, Known().avro)
     values = (
         avro(7, id=1, text=None),
         avro(256, id=2, text="b", at=AT, price=Decimal("1.50"), parts=[3, 4]),
@@ -407,6 +422,79 @@ def test_the_first_batch_that_fails_is_kept_and_those_behind_it_are_left_alone(
     batches(spark.range(1), 1)
     assert isinstance(batches.failure, PySparkException)
     assert not batches.progress.batches
+
+
+def protobuf(file: FileDescriptorProto, *references: str) -> dict[str, Any]:
+    """Return a schema as a registry has it; `references` are of the schema with the id 5."""
+    named = [{"name": name, "subject": "s5", "version": 1} for name in references]
+    return {"schemaType": "PROTOBUF", "schema": registry_text(file), "references": named}
+
+
+def old_order_file() -> FileDescriptorProto:
+    file = FileDescriptorProto(name="old.proto", syntax="proto3")
+    add_fields(file.message_type.add(name="Order"), "int32 id", "string text")
+    return file
+
+
+def test_each_protobuf_value_is_read_by_its_own_schema_and_message(spark: SparkSession) -> None:
+    old = message_class((old_order_file().SerializeToString(),))
+    schemas = {
+        5: protobuf(part_file()),
+        7: protobuf(old_order_file()),
+        256: protobuf(order_file(), "shop/part.proto"),
+        11: {"schema": OLD},
+    }
+    full = message_of(id=2, text="b", at=AT, price=1.5, parts={3: {"weight": 2**40}}, data=b"x")
+    values = (
+        framed(7, (0,), old(id=1, text="a").SerializeToString()),
+        framed(256, ORDER, full.SerializeToString()),
+        framed(256, LINE, message_of(LINE, number=3, price=2.5).SerializeToString()),
+        {"id": 4},
+        framed(9, (0,), b""),
+        framed(7, (0,), old(id=6, text="f").SerializeToString()[:-1]),
+        framed(256, (4,), b""),
+        framed(11, (0,), b""),
+        None,
+        framed(256, ORDER, message_of(id=10, big=2**64 - 1).SerializeToString()),
+    )
+    keys = [*("12345678"), framed(7, (0,), old(id=9).SerializeToString()), "10"]
+    with serving(schemas) as url:
+        asked = route(mode="upsert", key=("id",), format="protobuf", registry=url)
+        texts = read_by(spark, asked.format, registered(url, {}))
+        frame = texts.read_with_all(records(spark, *values, keys=keys)).persist()
+    rows = fit(frame, asked, texts=None).orderBy(f"{OWN_PREFIX}offset").collect()
+    assert [(row["id"], row["text"], row[DELETED]) for row in rows if row[REASON] is None] == [
+        (1, "a", False),
+        (2, "b", False),
+        (9, None, True),
+        (10, "", False),
+    ]
+    assert (rows[1]["at"], rows[1]["price"]) == (AT.replace(tzinfo=None), Decimal("1.50"))
+    assert [row[REASON] for row in rows[2:8]] == [
+        "field 'id' is null, and is needed to find the row",
+        "the value does not begin with the id of a schema",
+        "the registry has no schema with the id 9",
+        "the value can't be read by its schema, 7",
+        "the schema 256 can't be used: the schema has no message with the index 4",
+        "the schema 11 can't be used: the schema 11 in the registry is AVRO, and the format is "
+        "protobuf: set the format to avro for such a topic",
+    ]
+    columns = columns_of_sample(frame, asked, texts.types())
+    assert columns is not None
+    assert (columns["id"].dataType, columns["big"].dataType, columns["number"].dataType) == tuple(
+        map(type_of, ("BIGINT", "DECIMAL(20,0)", "INT"))
+    )
+    whole = JsonValues(columns, asked).decoded(frame).orderBy("offset").select(ROW, REASON)
+    made = whole.collect()[1]
+    assert made[REASON] is None
+    assert (made[ROW]["data"], made[ROW]["parts"]["3"]["weight"]) == (b"x", 2**40)
+    # A number beyond its column's type is a misfit.
+    narrow = JsonValues(columns_of("id BIGINT, big BIGINT"), asked).decoded(frame)
+    assert reasons(narrow.withColumn(f"{OWN_PREFIX}offset", F.col("offset")))[9] == (
+        "big",
+        "field 'big' is 18446744073709551615, which is no bigint",
+    )
+    frame.unpersist()
 
 
 def test_a_json_value_may_begin_with_the_id_of_its_schema(spark: SparkSession) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 
 from py4j.protocol import Py4JError
@@ -40,7 +41,7 @@ from tidegate_producers.ingest.route_batches import (
     RouteDependencies,
     rows_of,
 )
-from tidegate_producers.ingest.settings import IngestSettings, Route
+from tidegate_producers.ingest.settings import Format, IngestSettings, Route
 from tidegate_producers.ingest.target_table import TargetTable, columns_made, created, opened
 from tidegate_producers.ingest.topic_source import (
     TopicSource,
@@ -243,7 +244,8 @@ class RouteRunner:
             if route.format == "json":
                 run.texts = RecordTexts()
             else:
-                run.texts = AvroTexts(self._spark, registered(route.registry or "", properties))
+                schemas = registered(route.registry or "", properties)
+                run.texts = read_by(self._spark, route.format, schemas)
         return run.texts
 
     def _source_of(self, run: RouteRun) -> TopicSource:
@@ -376,15 +378,29 @@ class RouteRunner:
 
 def registered(url: str, properties: Mapping[str, str]) -> Schemas:
     """Return the schema registry at a URL. Raises: Misconfigured, where its client is missing."""
+    module = _of_registry("tidegate_runtime.kafka.schema_registry")
+    schemas: Schemas = module.RegisteredSchemas.at(url, properties, _REGISTRY)
+    return schemas
+
+
+def read_by(spark: SparkSession, record_format: Format, schemas: Schemas) -> RecordTexts:
+    """Return how records of a format are read by schemas. Raises: Misconfigured."""
+    if record_format == "avro":
+        return AvroTexts(spark, schemas.avro)
+    module = _of_registry("tidegate_producers.ingest.protobuf_texts")
+    texts: RecordTexts = module.ProtobufTexts(schemas.protobuf)
+    return texts
+
+
+def _of_registry(name: str) -> ModuleType:
+    """Return a module that needs the extra `registry`. Raises: Misconfigured, without it."""
     try:
-        module = import_module("tidegate_runtime.kafka.schema_registry")
+        return import_module(name)
     except ImportError as error:
         raise Misconfigured(
             "--registry needs the extra `registry`: pip install 'tidegate[producers,registry]' "
             f"({error})"
         ) from error
-    schemas: Schemas = module.RegisteredSchemas.at(url, properties, _REGISTRY)
-    return schemas
 
 
 def _columns(text: str) -> StructType:

@@ -3,7 +3,7 @@ read as JSON. A value may begin with the id of its schema in a registry, as Conf
 write it: a zero byte, and four bytes of the id.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 import orjson
@@ -25,7 +25,9 @@ FAULT: Final = f"{OWN_PREFIX}text_fault"
 """Why a value that is there has no text."""
 
 MISSING: Final = f"{OWN_PREFIX}missing"
-"""The ids of schemas that must be known to read a record, and are not yet."""
+"""The schemas that must be known to read a record, and are not yet: texts of their ids, with the
+index of a message in the schema where one has several.
+"""
 
 _HEAD: Final = 6
 """Where the content begins behind the id of a schema, counted from 1."""
@@ -40,13 +42,17 @@ _IS_READ: Final = f"{OWN_PREFIX}is_read"
 
 
 class Schemas(Protocol):
-    """Where schemas are asked for."""
+    """Where schemas are asked for by their ids; None is what there is not.
+
+    Each raises: InvalidRequest, for a schema of another kind, or one that can't be used;
+    Unavailable, Misconfigured.
+    """
 
     def avro(self, schema_id: int) -> str | None:
-        """Return the Avro schema with an id, or None if there is none.
+        """Return an Avro schema."""
 
-        Raises: InvalidRequest, for a schema of another kind; Unavailable, Misconfigured.
-        """
+    def protobuf(self, schema_id: int) -> tuple[bytes, ...] | None:
+        """Return the files of a Protobuf schema, serialized."""
 
 
 class RecordTexts:
@@ -59,12 +65,12 @@ class RecordTexts:
                 TEXT: _content(F.col("value")).cast("string"),
                 KEY_TEXT: _content(F.col("key")).cast("string"),
                 FAULT: F.lit(None).cast("string"),
-                MISSING: F.array().cast("array<bigint>"),
+                MISSING: F.array().cast("array<string>"),
             }
         )
 
-    def learn(self, schema_ids: Iterable[int]) -> bool:
-        """Ask for schemas; return whether any of them was not known."""
+    def learn(self, names: Iterable[str]) -> bool:
+        """Ask for schemas that MISSING names; return whether records must be read again by them."""
         return False
 
     def read_with_all(self, records: DataFrame) -> DataFrame:
@@ -81,11 +87,14 @@ class RecordTexts:
 
 
 class AvroTexts(RecordTexts):
-    """Records of Avro: each value is read by the schema whose id it has."""
+    """Records of Avro: each value is read by the schema whose id it has.
 
-    def __init__(self, spark: SparkSession, schemas: Schemas) -> None:
+    `schema_of` returns the schema with an id, as `Schemas.avro` does.
+    """
+
+    def __init__(self, spark: SparkSession, schema_of: Callable[[int], str | None]) -> None:
         self._spark = spark
-        self._schemas = schemas
+        self._schema_of = schema_of
         self._known: dict[int, tuple[str, DataType]] = {}
         self._faults: dict[int, str] = {}
 
@@ -103,7 +112,8 @@ class AvroTexts(RecordTexts):
         # Keys are read where nothing else says which row is meant.
         asked = F.array_compact(
             F.array(
-                F.when(is_avro, _id_of(value)), F.when(is_tombstone & _has_id(key), _id_of(key))
+                F.when(is_avro, _id_of(value).cast("string")),
+                F.when(is_tombstone & _has_id(key), _id_of(key).cast("string")),
             )
         )
         return records.withColumns(
@@ -114,16 +124,16 @@ class AvroTexts(RecordTexts):
             }
         ).withColumn(FAULT, reason)
 
-    def learn(self, schema_ids: Iterable[int]) -> bool:
+    def learn(self, names: Iterable[str]) -> bool:
         """Ask for schemas; return whether any of them was not known.
 
         One that can't be used is the fault of the records that have its id, and of no others.
         Raises: Unavailable; Misconfigured, for a registry that refuses to answer.
         """
-        new = sorted(set(schema_ids) - self._known.keys() - self._faults.keys())
+        new = sorted({*map(int, names)} - self._known.keys() - self._faults.keys())
         for schema_id in new:
             try:
-                schema = self._schemas.avro(schema_id)
+                schema = self._schema_of(schema_id)
                 if schema is None:
                     self._faults[schema_id] = f"the registry has no schema with the id {schema_id}"
                 else:
@@ -153,7 +163,7 @@ class AvroTexts(RecordTexts):
 
     def _ids(self) -> Column:
         ids = [*self._known, *self._faults]
-        return F.array(*map(F.lit, ids)).cast("array<bigint>")
+        return F.array(*(F.lit(str(each)) for each in ids)).cast("array<string>")
 
     def _text(self, column: Column) -> Column:
         text = F.when(F.lit(False), F.lit(None).cast("string"))

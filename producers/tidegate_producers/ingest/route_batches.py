@@ -84,7 +84,7 @@ class Summary:
     """A batch as Spark has read it.
 
     Per source partition its last offset; in all how many records, rows, dead letters and bytes of
-    values there are, the names of fields that have no column, and the ids of schemas that were not
+    values there are, the names of fields that have no column, and those of schemas that were not
     known when the query was planned.
     """
 
@@ -94,7 +94,7 @@ class Summary:
     dead_letters: int
     value_bytes: int
     unknown: tuple[str, ...] = ()
-    missing: tuple[int, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ class RouteBatches:
             for name in ("records", "rows", "dead_letters", "value_bytes")
         )
         unknown = sorted({name for row in found for name in row["unknown"]})
-        missing = {number for row in found for number in row["missing"]}
+        missing = {name for row in found for name in row["missing"]}
         return Summary(
             last, records, rows_count, dead_letters, value_bytes, tuple(unknown), tuple(missing)
         )

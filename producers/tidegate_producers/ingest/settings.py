@@ -16,7 +16,7 @@ from tidegate_delta.errors import Misconfigured
 from tidegate_runtime.service.settings import Section, ServiceSettings
 
 Mode = Literal["append", "upsert"]
-Format = Literal["json", "avro"]
+Format = Literal["json", "avro", "protobuf"]
 Envelope = Literal["none", "debezium", "debezium_flat"]
 Evolution = Literal["add", "fail", "ignore"]
 OnRestore = Literal["stop", "skip", "again"]
@@ -99,11 +99,11 @@ class Route(Section):
     table: Name
     """The table's root, a path or URI, or the name that it is registered by."""
     format: Format = "json"
-    """What values are. With `avro` each begins with the id of its schema in `registry`, as
-    Confluent's serializers write it; one of `json` may.
+    """What values are. With `avro` and `protobuf` each begins with the id of its schema in
+    `registry`, as Confluent's serializers write it; one of `json` may.
     """
     registry: Name | None = None
-    """The URL of the schema registry of Avro values."""
+    """The URL of the schema registry of Avro and Protobuf values."""
     mode: Mode = "append"
     """`append` adds a row for each record; `upsert` keeps one row for each `key`."""
     key: tuple[Name, ...] = ()
@@ -235,10 +235,16 @@ class Route(Section):
             yield f"start names {strangers[0]!r}, which is not among the topics"
 
     def _format_faults(self) -> Iterator[str]:
-        if self.format == "avro" and self.registry is None:
-            yield "format avro needs registry: the URL of the schema registry with its schemas"
-        if self.format != "avro" and self.registry is not None:
-            yield "registry is for format avro: set format to avro, or leave registry out"
+        if self.format != "json" and self.registry is None:
+            yield (
+                f"format {self.format} needs registry: the URL of the schema registry with its "
+                "schemas"
+            )
+        if self.format == "json" and self.registry is not None:
+            yield (
+                "registry is for formats avro and protobuf: set format to one of them, or leave "
+                "registry out"
+            )
 
     def _key_faults(self) -> Iterator[str]:
         if self.mode == "upsert" and not self.key:

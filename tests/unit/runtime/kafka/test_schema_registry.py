@@ -4,11 +4,15 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
+from tests.support.protobuf_orders import LINE, order_file, part_file
+from tidegate_cdc_publisher.protobuf_encoding import registry_text
 from tidegate_delta.errors import InvalidRequest, Misconfigured, Unavailable
+from tidegate_runtime.kafka.protobuf_messages import message_class
 from tidegate_runtime.kafka.schema_registry import RegisteredSchemas, asked
 
 RECORD = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}'
 URL = "mock://orders"
+REFERENCE = SchemaReference("shop/part.proto", "s0", 1)
 
 
 def registered(*schemas: Schema) -> tuple[RegisteredSchemas, list[int]]:
@@ -37,6 +41,35 @@ def test_a_schema_that_cannot_be_used_says_what_to_do(schema: Schema, fault: str
     schemas, [known] = registered(schema)
     with pytest.raises(InvalidRequest, match=fault):
         schemas.avro(known)
+
+
+def test_a_protobuf_schema_comes_with_the_files_that_it_imports() -> None:
+    part = Schema(registry_text(part_file()), "PROTOBUF")
+    order = Schema(registry_text(order_file()), "PROTOBUF", [REFERENCE])
+    schemas, ids = registered(part, order)
+    files = schemas.protobuf(ids[1])
+    assert files is not None
+    assert message_class(files, LINE).DESCRIPTOR.full_name == "shop.Order.Line"
+    assert schemas.protobuf(ids[1] + 1) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "fault"),
+    [
+        (Schema(RECORD, "AVRO"), "set the format to avro"),
+        (Schema(registry_text(order_file()), "PROTOBUF"), "imports shop/part.proto"),
+        (
+            Schema(registry_text(order_file()), "PROTOBUF", [REFERENCE]),
+            "refers to shop/part.proto, version 1 of s0, which the registry does not have",
+        ),
+        (Schema("message Order {}", "PROTOBUF"), "no serialized descriptor"),
+    ],
+)
+def test_a_protobuf_schema_that_cannot_be_used_says_what_to_do(schema: Schema, fault: str) -> None:
+    client = SchemaRegistryClient.new_client({"url": URL})
+    number = client.register_schema("orders", schema)
+    with pytest.raises(InvalidRequest, match=fault):
+        RegisteredSchemas(client, URL, "--registry").protobuf(number)
 
 
 @pytest.mark.parametrize(
