@@ -50,7 +50,7 @@ from tidegate_producers.ingest.record_decoding import (
     inferred,
     type_of,
 )
-from tidegate_producers.ingest.record_texts import AvroTexts, RecordTexts
+from tidegate_producers.ingest.record_texts import MISSING, AvroTexts, RecordTexts
 from tidegate_producers.ingest.route_batches import Progress, RouteBatches, RouteDependencies
 from tidegate_producers.ingest.settings import OWN_PREFIX, RECORD_PARTS, Route
 from tidegate_producers.ingest.spark_session import AVRO
@@ -455,7 +455,7 @@ def test_each_protobuf_value_is_read_by_its_own_schema_and_message(spark: SparkS
         framed(256, (4,), b""),
         framed(11, (0,), b""),
         None,
-        framed(256, ORDER, message_of(id=10, big=2**64 - 1).SerializeToString()),
+        framed(256, ORDER, message_of(id=2**62, big=2**64 - 1).SerializeToString()),
     )
     keys = [*("12345678"), framed(7, (0,), old(id=9).SerializeToString()), "10"]
     with serving(schemas) as url:
@@ -467,7 +467,6 @@ def test_each_protobuf_value_is_read_by_its_own_schema_and_message(spark: SparkS
         (1, "a", False),
         (2, "b", False),
         (9, None, True),
-        (10, "", False),
     ]
     assert (rows[1]["at"], rows[1]["price"]) == (AT.replace(tzinfo=None), Decimal("1.50"))
     assert [row[REASON] for row in rows[2:8]] == [
@@ -479,27 +478,57 @@ def test_each_protobuf_value_is_read_by_its_own_schema_and_message(spark: SparkS
         "the schema 11 can't be used: the schema 11 in the registry is AVRO, and the format is "
         "protobuf: set the format to avro for such a topic",
     ]
+    assert rows[9][REASON] == "field 'id' is 4611686018427387904, which is no int"
     columns = columns_of_sample(frame, asked, texts.types())
     assert columns is not None
     assert (columns["id"].dataType, columns["big"].dataType, columns["number"].dataType) == tuple(
         map(type_of, ("BIGINT", "DECIMAL(20,0)", "INT"))
     )
     whole = JsonValues(columns, asked).decoded(frame).orderBy("offset").select(ROW, REASON)
-    made = whole.collect()[1]
-    assert made[REASON] is None
-    assert (made[ROW]["data"], made[ROW]["parts"]["3"]["weight"]) == (b"x", 2**40)
-    # A number beyond its column's type is a misfit.
-    narrow = JsonValues(columns_of("id BIGINT, big BIGINT"), asked).decoded(frame)
-    assert reasons(narrow.withColumn(f"{OWN_PREFIX}offset", F.col("offset")))[9] == (
-        "big",
-        "field 'big' is 18446744073709551615, which is no bigint",
-    )
+    made = [(row[ROW], row[REASON]) for row in whole.collect()]
+    assert (made[1][0]["data"], made[1][0]["parts"]["3"]["weight"]) == (b"x", 2**40)
+    assert (made[9][0]["big"], made[9][1]) == (2**64 - 1, None)
     frame.unpersist()
 
 
 def test_a_json_value_may_begin_with_the_id_of_its_schema(spark: SparkSession) -> None:
-    framed = b"\x00\x00\x00\x00\x07" + b'{"id": 7}'
-    assert [row["id"] for row in fit(records(spark, framed), route()).collect()] == [7]
+    value = b"\x00\x00\x00\x00\x07" + b'{"id": 7}'
+    assert [row["id"] for row in fit(records(spark, value), route()).collect()] == [7]
+
+
+def json_schema(**properties: Any) -> dict[str, Any]:
+    schema = {"type": "object", "properties": properties}
+    return {"schemaType": "JSON", "schema": json.dumps(schema)}
+
+
+def test_new_columns_have_the_types_of_json_schemas(spark: SparkSession) -> None:
+    number, at = {"type": "integer"}, {"type": ["null", "string"], "format": "date-time"}
+    schemas = {
+        7: json_schema(id={**number, "connect.type": "int32"}, at=at, open={}),
+        8: json_schema(id=number, day={"type": "string", "format": "date"}, note=at),
+        9: {"schema": OLD},
+    }
+    values = [
+        b"\0\0\0\0\x07" + b'{"id": 1, "at": "2026-01-01T12:00:00Z", "open": [1.5]}',
+        b"\0\0\0\0\x08" + b'{"id": 2, "day": "2026-01-01"}',
+        b"\0\0\0\0\x09" + b'{"id": 3}',
+        b"\0\0\0\0\x0a" + b'{"id": 4}',
+        b'{"id": 5, "more": true}',
+    ]
+    with serving(schemas) as url:
+        asked = route(registry=url)
+        texts = read_by(spark, asked.format, registered(url, {}))
+        frame = texts.read_with_all(records(spark, *values))
+        columns = columns_of_sample(frame, asked, texts.types())
+        assert columns is not None
+        assert columns.simpleString() == (
+            "struct<id:bigint,at:timestamp,day:date,note:timestamp,more:boolean,open:array<double>>"
+        )
+        assert texts.read(frame).select(F.flatten(F.collect_list(MISSING))).head() == ([],)
+    rows = fit(frame, asked, texts=None)
+    assert [row["id"] for row in rows.where(f"{REASON} IS NULL").collect()] == [1, 2, 3, 4, 5]
+    new = JsonValues(columns_of(COLUMNS), asked).new_fields(frame, ["day", "more"], texts.types())
+    assert new.simpleString() == "struct<day:date,more:boolean>"
 
 
 def test_columns_of_a_sample_of_envelopes_are_those_of_their_rows(spark: SparkSession) -> None:

@@ -33,7 +33,7 @@ from tidegate_producers.ingest.record_decoding import (
     columns_of,
     columns_of_sample,
 )
-from tidegate_producers.ingest.record_texts import AvroTexts, RecordTexts, Schemas
+from tidegate_producers.ingest.record_texts import AvroTexts, JsonTexts, RecordTexts, Schemas
 from tidegate_producers.ingest.route_batches import (
     CopyAgain,
     Progress,
@@ -241,10 +241,10 @@ class RouteRunner:
         """Return how the records of a route become text. Raises: Misconfigured."""
         if run.texts is None:
             route, properties = run.route, self._settings.ingest.registry_properties
-            if route.format == "json":
+            if route.registry is None:
                 run.texts = RecordTexts()
             else:
-                schemas = registered(route.registry or "", properties)
+                schemas = registered(route.registry, properties)
                 run.texts = read_by(self._spark, route.format, schemas)
         return run.texts
 
@@ -385,6 +385,8 @@ def registered(url: str, properties: Mapping[str, str]) -> Schemas:
 
 def read_by(spark: SparkSession, record_format: Format, schemas: Schemas) -> RecordTexts:
     """Return how records of a format are read by schemas. Raises: Misconfigured."""
+    if record_format == "json":
+        return JsonTexts(schemas.json)
     if record_format == "avro":
         return AvroTexts(spark, schemas.avro)
     module = _of_registry("tidegate_producers.ingest.protobuf_texts")

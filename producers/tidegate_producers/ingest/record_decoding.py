@@ -365,8 +365,8 @@ def _row_types(types: Mapping[str, DataType], route: Route) -> Mapping[str, Data
 def columns_of_sample(
     records: DataFrame, route: Route, types: Mapping[str, DataType]
 ) -> StructType | None:
-    """Return the columns of rows in records with texts: as their schemas tell, or as Spark infers
-    them from some; None if there are no rows.
+    """Return the columns of rows in records with texts: as their schemas tell, and as Spark infers
+    others from some; None if there are no rows.
 
     Raises: InvalidRequest, if none of the values is a JSON object.
     """
@@ -374,10 +374,12 @@ def columns_of_sample(
     sample = records.select(text).where("text IS NOT NULL").limit(SAMPLE_RECORDS).collect()
     if not sample:
         return None
-    told = _row_types(types, route)
-    if not told:
-        columns = inferred(records.sparkSession, [row["text"].encode() for row in sample])
-        told = {field.name: field.dataType for field in columns.fields}
+    told = dict(_row_types(types, route))
+    values = [row["text"].encode() for row in sample]
+    if not told or _names(values) - told.keys():
+        columns = inferred(records.sparkSession, values)
+        others = {field.name: field.dataType for field in columns.fields}
+        told |= {name: kind for name, kind in others.items() if name not in told}
     return StructType(
         [
             StructField(name, kind)
@@ -437,6 +439,11 @@ def type_of(sql: str) -> DataType:
     """Return the type that Spark's SQL gives a name. Raises: Spark's ParseException."""
     kind: DataType = columns_of(f"v {sql}").fields[0].dataType
     return kind
+
+
+def _names(values: Sequence[bytes]) -> set[str]:
+    """Return the names of the fields that JSON values have."""
+    return {name for text in map(_object, values) if text for name in orjson.loads(text)}
 
 
 def _object(value: bytes) -> str | None:

@@ -3,6 +3,7 @@ read as JSON. A value may begin with the id of its schema in a registry, as Conf
 write it: a zero byte, and four bytes of the id.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
@@ -15,7 +16,11 @@ from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import DataType, StructType
 
 from tidegate_delta.errors import InvalidRequest
+from tidegate_producers.ingest.json_schema_types import json_schema_types
 from tidegate_producers.ingest.settings import OWN_PREFIX
+from tidegate_runtime.observability.logs import log_event
+
+_log = logging.getLogger(__name__)
 
 TEXT: Final = f"{OWN_PREFIX}text"
 """A value as JSON text; null where it has none, or can't be read."""
@@ -50,6 +55,9 @@ class Schemas(Protocol):
 
     def avro(self, schema_id: int) -> str | None:
         """Return an Avro schema."""
+
+    def json(self, schema_id: int) -> str | None:
+        """Return a JSON Schema."""
 
     def protobuf(self, schema_id: int) -> tuple[bytes, ...] | None:
         """Return the files of a Protobuf schema, serialized."""
@@ -86,6 +94,44 @@ class RecordTexts:
         return {}
 
 
+class JsonTexts(RecordTexts):
+    """Records of JSON whose ids are those of JSON Schemas, which tell the types of new columns.
+
+    A value is read without its schema: one that is unknown, or can't be used, tells no types.
+    `schema_of` returns the schema with an id, as `Schemas.json` does.
+    """
+
+    def __init__(self, schema_of: Callable[[int], str | None]) -> None:
+        self._schema_of = schema_of
+        self._types: dict[int, Mapping[str, DataType]] = {}
+
+    def read(self, records: DataFrame) -> DataFrame:
+        """Return records with TEXT, KEY_TEXT, FAULT and MISSING."""
+        schema_id = F.when(_has_id(F.col("value")), _id_of(F.col("value")).cast("string"))
+        missing = F.array_except(F.array_compact(F.array(schema_id)), _as_array(self._types))
+        return super().read(records).withColumn(MISSING, missing)
+
+    def learn(self, names: Iterable[str]) -> bool:
+        """Ask for schemas; return False, because no record is read otherwise by them.
+
+        Raises: Unavailable; Misconfigured, for a registry that refuses to answer.
+        """
+        for schema_id in {*map(int, names)} - self._types.keys():
+            try:
+                schema = self._schema_of(schema_id)
+                self._types[schema_id] = {} if schema is None else json_schema_types(schema)
+            except (InvalidRequest, ValueError) as error:
+                self._types[schema_id] = {}
+                log_event(_log, "types_unknown", schema=schema_id, why=error)
+        return False
+
+    def types(self) -> Mapping[str, DataType]:
+        """Return the types of the fields of values, by name; newer schemas come behind older."""
+        return {
+            name: kind for _, types in sorted(self._types.items()) for name, kind in types.items()
+        }
+
+
 class AvroTexts(RecordTexts):
     """Records of Avro: each value is read by the schema whose id it has.
 
@@ -120,7 +166,7 @@ class AvroTexts(RecordTexts):
             {
                 TEXT: F.when(is_avro, self._text(value)),
                 KEY_TEXT: F.when(_has_id(key), self._text(key)).otherwise(key.cast("string")),
-                MISSING: F.array_except(asked, self._ids()),
+                MISSING: F.array_except(asked, _as_array([*self._known, *self._faults])),
             }
         ).withColumn(FAULT, reason)
 
@@ -161,10 +207,6 @@ class AvroTexts(RecordTexts):
         frame = self._spark.range(0).select(value.alias("v"))
         return frame.schema["v"].dataType
 
-    def _ids(self) -> Column:
-        ids = [*self._known, *self._faults]
-        return F.array(*(F.lit(str(each)) for each in ids)).cast("array<string>")
-
     def _text(self, column: Column) -> Column:
         text = F.when(F.lit(False), F.lit(None).cast("string"))
         for schema_id, known in self._known.items():
@@ -185,6 +227,10 @@ def _decoded(content: Column, schema: str) -> Column:
     evolved = {**written, "fields": [*written["fields"], field]}
     value = from_avro(content, schema, {**options, "avroSchema": orjson.dumps(evolved).decode()})
     return F.when(value[_IS_READ], value.dropFields(_IS_READ))
+
+
+def _as_array(schema_ids: Iterable[int]) -> Column:
+    return F.array(*(F.lit(str(each)) for each in schema_ids)).cast("array<string>")
 
 
 def _has_id(column: Column) -> Column:

@@ -103,7 +103,9 @@ class Route(Section):
     `registry`, as Confluent's serializers write it; one of `json` may.
     """
     registry: Name | None = None
-    """The URL of the schema registry of Avro and Protobuf values."""
+    """The URL of the schema registry of Avro and Protobuf values; with `json` columns get their
+    types from its JSON Schemas.
+    """
     mode: Mode = "append"
     """`append` adds a row for each record; `upsert` keeps one row for each `key`."""
     key: tuple[Name, ...] = ()
@@ -239,11 +241,6 @@ class Route(Section):
             yield (
                 f"format {self.format} needs registry: the URL of the schema registry with its "
                 "schemas"
-            )
-        if self.format == "json" and self.registry is not None:
-            yield (
-                "registry is for formats avro and protobuf: set format to one of them, or leave "
-                "registry out"
             )
 
     def _key_faults(self) -> Iterator[str]:

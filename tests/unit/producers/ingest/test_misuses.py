@@ -13,7 +13,6 @@ UPSERT = {"mode": "upsert", "key": "id"}
 OPTIONS = [
     ({"format": "avro"}, "format avro needs registry", "the URL of the schema registry"),
     ({"format": "protobuf"}, "format protobuf needs registry", "the URL of the schema registry"),
-    ({"registry": "http://r"}, "registry is for formats avro and protobuf", "leave registry out"),
     ({"format": "csv"}, "--format", "'json', 'avro' or 'protobuf'"),
     ({"mode": "replace"}, "--mode: ", "'append' or 'upsert'"),
     ({"mode": "upsert"}, "needs key", "the columns by which"),

@@ -27,6 +27,12 @@ def test_a_schema_is_found_by_its_id_and_an_unknown_one_is_not() -> None:
     assert schemas.avro(known + 1) is None
 
 
+def test_a_json_schema_is_found_by_its_id() -> None:
+    schemas, [known] = registered(Schema('{"type": "object"}', "JSON"))
+    assert schemas.json(known) == '{"type": "object"}'
+    assert schemas.json(known + 1) is None
+
+
 @pytest.mark.parametrize(
     ("schema", "fault"),
     [
