@@ -1,7 +1,13 @@
 """A record names its schema and its message; what can't be read says why."""
 
+from typing import Any
+
+import orjson
 import pyarrow as pa
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 from tests.support.protobuf_orders import LINE, ORDER, framed, message_of, order_files
 from tidegate_producers.ingest.protobuf_records import (
@@ -10,8 +16,14 @@ from tidegate_producers.ingest.protobuf_records import (
     message_name,
     message_place,
 )
+from tidegate_runtime.kafka.protobuf_messages import json_reader
+from tidegate_runtime.kafka.schema_registry import RegisteredSchemas
 
 FILES = order_files()
+FIELDS: dict[tuple[int, ...], dict[str, Any]] = {
+    ORDER: {"id": 5, "parts": {1: {"weight": 2}}, "at": {"seconds": 1}},
+    LINE: {"number": 5},
+}
 LINE_OF_7 = framed(7, LINE, message_of(LINE, number=3).SerializeToString())
 
 
@@ -31,6 +43,26 @@ def test_large_numbers_of_an_index_have_several_bytes() -> None:
 def test_an_index_that_is_none_is_refused(index: bytes) -> None:
     with pytest.raises(ValueError, match="the index of its message"):
         head_of(b"\0\0\0\0\x07" + index)
+
+
+@pytest.mark.parametrize("index", [(0,), ORDER, LINE])
+def test_what_confluents_serializer_writes_is_read(index: tuple[int, ...]) -> None:
+    """With the file that the schema imports, which the serializer registers, too."""
+    client = SchemaRegistryClient.new_client({"url": "mock://orders"})
+    made = message_of(index, **({} if index == (0,) else FIELDS[index]))
+    write = ProtobufSerializer(type(made), client, {"use.deprecated.format": False})
+    record = write(made, SerializationContext("orders", MessageField.VALUE))
+    assert record is not None
+    head = head_of(record)
+    assert head is not None
+    schema_id, found = message_place(head[0])
+    assert found == index
+    files = RegisteredSchemas(client, "mock://orders", "--registry").protobuf(schema_id)
+    assert files is not None
+    values = pa.array([record], pa.binary()), pa.array([None], pa.binary())
+    [read] = RecordReader({head[0]: (files, found)}).read(*values).to_pylist()
+    expected = json_reader(type(made), absent_as_null=False)(made.SerializeToString())
+    assert orjson.loads(read["text"]) == expected
 
 
 def test_records_are_read_or_say_why_not() -> None:
