@@ -48,10 +48,16 @@ from tidegate_producers.ingest.record_decoding import (
     columns_of,
     columns_of_sample,
     inferred,
+    new_fields,
     type_of,
 )
 from tidegate_producers.ingest.record_texts import MISSING, AvroTexts, RecordTexts
-from tidegate_producers.ingest.route_batches import Progress, RouteBatches, RouteDependencies
+from tidegate_producers.ingest.route_batches import (
+    Progress,
+    RouteBatches,
+    RouteDependencies,
+    rows_of,
+)
 from tidegate_producers.ingest.settings import OWN_PREFIX, RECORD_PARTS, Route
 from tidegate_producers.ingest.spark_session import AVRO
 from tidegate_producers.ingest.target_table import TargetTable, fitted
@@ -527,7 +533,8 @@ def test_new_columns_have_the_types_of_json_schemas(spark: SparkSession) -> None
         assert texts.read(frame).select(F.flatten(F.collect_list(MISSING))).head() == ([],)
     rows = fit(frame, asked, texts=None)
     assert [row["id"] for row in rows.where(f"{REASON} IS NULL").collect()] == [1, 2, 3, 4, 5]
-    new = JsonValues(columns_of(COLUMNS), asked).new_fields(frame, ["day", "more"], texts.types())
+    target = TargetTable(TableLocation("file:///t"), columns_of(COLUMNS), WriteRequirements())
+    new = new_fields(rows_of(frame, target, asked), ["day", "more"], asked, texts.types())
     assert new.simpleString() == "struct<day:date,more:boolean>"
 
 
