@@ -211,6 +211,12 @@ def _add_tables(app: FastAPI, pages: Pages) -> None:
             request, "table_shape", record=record, facts=result.facts, health=result.health
         )
 
+    @app.get("/tables/{table}/ingest")
+    def ingest(request: Request, table: UUID) -> Response:
+        record = pages.table(table)
+        positions = reading.positions(record)
+        return pages.page(request, "table_ingest", record=record, positions=positions)
+
     @app.get("/tables/{table}/holders")
     def holders(request: Request, table: UUID) -> Response:
         record = pages.table(table)

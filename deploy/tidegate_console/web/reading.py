@@ -14,6 +14,7 @@ from tidegate_producers.explanation_search import explained, find_in_topics
 from tidegate_producers.history.outcome_explanation import Explanation
 from tidegate_producers.history.outcome_log import ProposalOutcomes, last_proposals
 from tidegate_producers.history.table_history import HistoryEntry, history
+from tidegate_producers.ingest.ingest_status import PartitionStatus, statuses
 from tidegate_producers.options import TableLocation
 from tidegate_producers.vacuum.vacuum import Claims, claims_on
 from tidegate_producers.writing import table_requests
@@ -50,6 +51,9 @@ class Reading(Protocol):
 
     def shape(self, table: TableRecord) -> TableShape:
         """Return what a table is made of."""
+
+    def positions(self, table: TableRecord) -> Sequence[PartitionStatus]:
+        """Return how far a table is in the topics that `tidegate ingest` copies into it."""
 
     def claims(self, table: TableRecord) -> Claims:
         """Return who needs which versions and files of a table, so that vacuum leaves them."""
@@ -94,6 +98,11 @@ class Installation:
         facts = facts_of(self._store(table), None)
         return TableShape(facts, assess(facts))
 
+    def positions(self, table: TableRecord) -> Sequence[PartitionStatus]:
+        """Return how far a table is in the topics that `tidegate ingest` copies into it."""
+        place = TableLocation(table.table_root, self._settings.storage)
+        return list(statuses(self._bus, [place]))
+
     def claims(self, table: TableRecord) -> Claims:
         """Return who needs which versions and files of a table."""
         topics = self._settings.kafka.topics
@@ -122,7 +131,7 @@ class Installation:
             retried_by.append("committer")
         if not retried_by:
             raise InvalidRequest(f"nobody has set {table.name} aside; there is nothing to retry")
-        return f"{table.name} is retried_by again by: {', '.join(retried_by)}"
+        return f"{table.name} is tried again by: {', '.join(retried_by)}"
 
     def _client(self) -> Client:
         return Client(KafkaBus(self._settings.kafka, CLIENT_ID), self._settings.kafka.topics)

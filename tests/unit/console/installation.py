@@ -15,6 +15,8 @@ from tidegate_messages.published_records import FollowerRecord, Gate, TableRecor
 from tidegate_producers.history.outcome_explanation import Explanation, Overlap, Winner
 from tidegate_producers.history.outcome_log import DeadLetter, DeadLetters, ProposalOutcomes
 from tidegate_producers.history.table_history import HistoryEntry
+from tidegate_producers.ingest.ingest_status import MADE_ANEW, PartitionStatus
+from tidegate_producers.ingest.positions import SourcePartition
 from tidegate_producers.vacuum.vacuum import Claims
 from tidegate_runtime.followers.stream_status import StreamStatus
 
@@ -143,6 +145,15 @@ class MadeUp:
             44, 40, 10, 4, 8, 90_000, 4_000, 40_000 * 2**10, (4_000, 0, 0, 0), 10**6, 0, 0
         )
         return TableShape(facts, assess(facts))
+
+    def positions(self, table: TableRecord) -> Sequence[PartitionStatus]:
+        """Return how far the table is in a topic that was made anew, and in one with a lag."""
+        orders = SourcePartition("orders", "id-1", 0)
+        past = SourcePartition("gone", "id-2", 1)
+        return [
+            PartitionStatus(table.table_root, orders, 41, 45, NOW_MS - 5_000),
+            PartitionStatus(table.table_root, past, 7, None, None, MADE_ANEW),
+        ]
 
     def claims(self, table: TableRecord) -> Claims:
         """Return a holder of versions."""

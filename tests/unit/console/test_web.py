@@ -36,6 +36,7 @@ PAGES = (
     f"/tables/{HALTED}",
     f"/tables/{WELL}/history",
     f"/tables/{WELL}/shape",
+    f"/tables/{WELL}/ingest",
     f"/tables/{WELL}/holders",
     "/proposals",
     f"/proposals?table={WELL}",
@@ -159,6 +160,13 @@ def test_a_rejection_says_why_and_what_to_do(site: Site) -> None:
     missing = site.browser.get(f"/proposals/{WELL}")
     assert missing.status_code == 404
     assert "was never sent" in missing.text
+
+
+def test_how_far_a_table_is_in_the_topics_that_are_copied_into_it(site: Site) -> None:
+    text = site.browser.get(f"/tables/{WELL}/ingest").text
+    cells = re.findall(r"<t[hd][^>]*>([^<]+)</t[hd]>", text)
+    assert cells[6:10] == ["orders", "0", "41", "3"]
+    assert "the topic was made anew since" in cells
 
 
 def test_without_a_token_nobody_can_change_anything(tmp_path: Path) -> None:
