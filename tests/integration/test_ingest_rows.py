@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from io import BytesIO
@@ -35,6 +36,7 @@ from tidegate_delta.constraints.row_constraints import (
     WriteRequirements,
 )
 from tidegate_delta.errors import InvalidRequest, Misconfigured
+from tidegate_producers.ingest.column_evolution import new_fields, wider_types
 from tidegate_producers.ingest.job import read_by, registered, translated
 from tidegate_producers.ingest.record_decoding import (
     DELETED,
@@ -48,7 +50,6 @@ from tidegate_producers.ingest.record_decoding import (
     columns_of,
     columns_of_sample,
     inferred,
-    new_fields,
     type_of,
 )
 from tidegate_producers.ingest.record_texts import MISSING, AvroTexts, RecordTexts
@@ -536,6 +537,22 @@ def test_new_columns_have_the_types_of_json_schemas(spark: SparkSession) -> None
     target = TargetTable(TableLocation("file:///t"), columns_of(COLUMNS), WriteRequirements())
     new = new_fields(rows_of(frame, target, asked), ["day", "more"], asked, texts.types())
     assert new.simpleString() == "struct<day:date,more:boolean>"
+
+
+def test_a_number_that_does_not_fit_asks_for_a_wider_column(spark: SparkSession) -> None:
+    frame = PLAIN.read(records(spark, {"id": 2**40}, {"id": "x"}, {"id": 1, "price": 1234.5}))
+    asked = route(schema_evolution="widen", value_schema="id INT")
+    target = TargetTable(TableLocation("file:///t"), columns_of(COLUMNS), WriteRequirements())
+    found = wider_types(rows_of(frame, target, asked), target.columns)
+    assert {name: str(kind) for name, kind in found.items()} == {
+        "id": "long",
+        "price": "decimal(6,2)",
+    }
+    wide = columns_of(COLUMNS.replace("id INT", "id BIGINT").replace("(5,2)", "(6,2)"))
+    rows = rows_of(frame, replace(target, columns=wide), asked).where(f"{REASON} IS NULL")
+    assert sorted(row["id"] for row in rows.collect()) == [1, 2**40]
+    narrow = rows_of(frame, target, route())
+    assert wider_types(narrow, target.columns) == {}, "only where the route says so"
 
 
 def test_columns_of_a_sample_of_envelopes_are_those_of_their_rows(spark: SparkSession) -> None:

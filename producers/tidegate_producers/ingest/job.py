@@ -42,7 +42,13 @@ from tidegate_producers.ingest.route_batches import (
     rows_of,
 )
 from tidegate_producers.ingest.settings import Format, IngestSettings, Route
-from tidegate_producers.ingest.target_table import TargetTable, columns_made, created, opened
+from tidegate_producers.ingest.target_table import (
+    TargetTable,
+    check_may_widen,
+    columns_made,
+    created,
+    opened,
+)
 from tidegate_producers.ingest.topic_source import (
     TopicSource,
     reading_options,
@@ -199,6 +205,7 @@ class RouteRunner:
             target = opened(run.place)
         if target is None:
             raise CopyAgain(f"{run.place.root} is gone")
+        check_may_widen(target, run.route)
         positions = self._positions(source, job)
         start = self._beginning(source, run, positions)
         self._note(job, positions, start)
@@ -359,7 +366,8 @@ class RouteRunner:
         offsets = self._beginning(source, run, positions).offsets
         if target is None:
             columns = columns_made(self._spark, self._values(run, offsets), run.route)
-            target = TargetTable(run.place, columns, WriteRequirements())
+            target = TargetTable(run.place, columns, WriteRequirements(), may_widen=True)
+        check_may_widen(target, run.route)
         records = self._texts_of(run).read_with_all(self._first(run, offsets))
         rows = rows_of(records, target, run.route)
         return preview_of(run.name, target, rows, offsets, is_there=is_there)

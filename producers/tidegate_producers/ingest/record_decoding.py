@@ -37,8 +37,8 @@ FIELD: Final = f"{OWN_PREFIX}field"
 UNKNOWN: Final = f"{OWN_PREFIX}unknown"
 """The names of a value's fields for which there is no column."""
 
-UNKNOWN_TEXT: Final = f"{OWN_PREFIX}unknown_text"
-"""The JSON object of a row that has such fields."""
+EVOLVING: Final = f"{OWN_PREFIX}evolving"
+"""The JSON object of a row that may change the table's columns."""
 
 IS_IN: Final = f"{OWN_PREFIX}in"
 """Whether a record is for the table: a route's condition takes it, or it could not be decoded. The
@@ -354,7 +354,7 @@ def row_text(text: Column, route: Route) -> Column:
     return F.coalesce(*(F.get_json_object(text, path) for path in ("$.payload.after", "$.after")))
 
 
-def _row_types(types: Mapping[str, DataType], route: Route) -> Mapping[str, DataType]:
+def row_types(types: Mapping[str, DataType], route: Route) -> Mapping[str, DataType]:
     """Return the types of a row's fields in those of a value's."""
     if route.envelope != "debezium":
         return types
@@ -374,7 +374,7 @@ def columns_of_sample(
     sample = records.select(text).where("text IS NOT NULL").limit(SAMPLE_RECORDS).collect()
     if not sample:
         return None
-    told = dict(_row_types(types, route))
+    told = dict(row_types(types, route))
     values = [row["text"].encode() for row in sample]
     if not told or _names(values) - told.keys():
         columns = inferred(records.sparkSession, values)
@@ -387,25 +387,6 @@ def columns_of_sample(
             if name not in route.fields_of_envelope
         ]
     )
-
-
-def new_fields(
-    rows: DataFrame, names: Sequence[str], route: Route, types: Mapping[str, DataType]
-) -> StructType:
-    """Return the fields among some names that have values in rows with UNKNOWN_TEXT, with the types
-    that their schemas tell, or that Spark infers.
-    """
-    sample = rows.select(UNKNOWN_TEXT).where(F.col(UNKNOWN_TEXT).isNotNull())
-    values = [row[0].encode() for row in sample.limit(SAMPLE_RECORDS).collect()]
-    given = {
-        name for value in values for name, item in orjson.loads(value).items() if item is not None
-    }
-    wanted = [name for name in names if name in given]
-    if not wanted:
-        return StructType([])
-    schema = inferred(rows.sparkSession, values)
-    told = _row_types(types, route)
-    return StructType([StructField(name, told.get(name, schema[name].dataType)) for name in wanted])
 
 
 def inferred(spark: SparkSession, values: Sequence[bytes]) -> StructType:

@@ -14,9 +14,12 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 from tidegate_delta.errors import InvalidRequest, TidegateError
+from tidegate_delta.schema.types import DataType
 from tidegate_producers.cached_clients import client_for
+from tidegate_producers.ingest.column_evolution import new_fields, wider_types
 from tidegate_producers.ingest.dead_letters import DeadLetter
 from tidegate_producers.ingest.positions import (
     NEVER,
@@ -25,14 +28,13 @@ from tidegate_producers.ingest.positions import (
     check_not_behind,
 )
 from tidegate_producers.ingest.record_decoding import (
+    EVOLVING,
     FIELD,
     IS_IN,
     REASON,
     UNKNOWN,
-    UNKNOWN_TEXT,
     JsonValues,
     Selection,
-    new_fields,
     row_text,
 )
 from tidegate_producers.ingest.record_texts import MISSING, TEXT, RecordTexts
@@ -44,7 +46,6 @@ from tidegate_producers.table.table import Table
 from tidegate_producers.table.target_frame import quoted
 from tidegate_producers.writing.once import OF_POSITIONS, Positions
 from tidegate_runtime.client.client import Rejected
-from tidegate_runtime.observability.logs import log_event
 
 _log = logging.getLogger(__name__)
 
@@ -312,25 +313,33 @@ class RouteBatches:
         return True
 
     def _evolve(self, rows: DataFrame, summary: Summary) -> None:
-        """Add columns for fields that have none, if the route says so.
+        """Add columns for fields that have none, and widen types, as the route says.
 
         A field that is null in every record of the sample gets none yet: it has no type.
-        Raises: CopyAgain, once they are there; InvalidRequest, for a name that can't be.
+        Raises: CopyAgain, once they are there; InvalidRequest, for a name that can't be; Rejected.
         """
-        route = self._job.route
-        if not summary.unknown or route.schema_evolution != "add":
+        route, columns = self._job.route, self._target.columns
+        added, wider = StructType([]), dict[str, DataType]()
+        if summary.unknown and route.schema_evolution in ("add", "widen"):
+            added = new_fields(rows, summary.unknown, route, self._job.texts.types())
+        if summary.dead_letters and route.schema_evolution == "widen":
+            wider = wider_types(rows, columns)
+        if not added.fields and not wider:
             return
-        found = new_fields(rows, summary.unknown, route, self._job.texts.types())
-        if not found.fields:
-            return
-        check_names([*self._target.columns.names, *found.names])
+        check_names([*columns.names, *added.names])
         table = Table(rows.sparkSession, self._root, _table_options(self._job.options))
+        widened = [
+            {"op": "change_type", "path": [name], "type": str(kind)} for name, kind in wider.items()
+        ]
         try:
-            table.alter(add_columns=found)
+            table.alter(add_columns=added if added.fields else None, changes=widened)
         except Rejected:
-            # Another job may have added them; else the next try finds the same fault.
-            log_event(_log, "overtaken", table=self._root)
-        raise CopyAgain(f"columns of {self._root} were added: {', '.join(found.names)}")
+            # Another job may have done the same.
+            self._check_target()
+            raise
+        raise CopyAgain(
+            f"columns of {self._root} have changed: {', '.join([*added.names, *wider])}"
+        )
 
     def _moves(self, summary: Summary) -> Positions:
         """Return the positions that a batch moves, each from the one that the table has."""
@@ -404,12 +413,12 @@ def rows_of(
 ) -> DataFrame:
     """Return what records, which have their texts, are for a table: rows or why none, with places.
 
-    Those that are none have their bytes; those with fields that have no column, the text of their
-    row. `sent` are the places of some that are none.
+    Those that are none have their bytes; those for which columns may change, the text of their row.
+    `sent` are the places of some that are none.
     """
     decoded = JsonValues(target.value_fields(route), route).decoded(records)
     kept = [F.col(name).alias(f"{OWN_PREFIX}{name}") for name in _KEPT]
-    kept += [F.col(MISSING), F.col(TEXT).alias(UNKNOWN_TEXT)]
+    kept += [F.col(MISSING), F.col(TEXT).alias(EVOLVING)]
     rows = fitted(Selection.of(route).rows(decoded, kept), target, route)
     if sent:
         own = [F.col(f"{OWN_PREFIX}{name}") for name in PLACE]
@@ -421,8 +430,10 @@ def rows_of(
         f"{OWN_PREFIX}{name}": F.when(is_dead, F.col(f"{OWN_PREFIX}{name}"))
         for name in ("key", "value", "headers")
     }
-    is_unknown = ~is_dead & (F.size(UNKNOWN) > 0)
-    raw[UNKNOWN_TEXT] = F.when(is_unknown, row_text(F.col(UNKNOWN_TEXT), route))
+    is_evolving = ~is_dead & (F.size(UNKNOWN) > 0)
+    if route.schema_evolution == "widen":
+        is_evolving = is_evolving | (is_dead & F.col(FIELD).isNotNull())
+    raw[EVOLVING] = F.when(is_evolving, row_text(F.col(EVOLVING), route))
     return rows.withColumn(f"{OWN_PREFIX}bytes", F.length(value)).withColumns(raw)
 
 

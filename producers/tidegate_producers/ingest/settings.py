@@ -18,7 +18,7 @@ from tidegate_runtime.service.settings import Section, ServiceSettings
 Mode = Literal["append", "upsert"]
 Format = Literal["json", "avro", "protobuf"]
 Envelope = Literal["none", "debezium", "debezium_flat"]
-Evolution = Literal["add", "fail", "ignore"]
+Evolution = Literal["add", "widen", "fail", "ignore"]
 OnRestore = Literal["stop", "skip", "again"]
 OnDataLoss = Literal["stop", "skip"]
 RecordPart = Literal["key", "headers", "timestamp", "topic", "partition", "offset"]
@@ -151,7 +151,8 @@ class Route(Section):
     """A batch with more bytes of values than this is written as several files."""
     schema_evolution: Evolution = "add"
     """What becomes of fields that the table has no column for: `add` makes columns of them, `fail`
-    sends the record to the dead letters, `ignore` leaves the fields out.
+    sends the record to the dead letters, `ignore` leaves the fields out. `widen` adds, too, and
+    gives a column the wider type that a number needs, where Delta widens without writing files.
     """
     dead_letters_max: int = Field(default=10_000, ge=0)
     """The job stops when a run has more dead letters than this."""

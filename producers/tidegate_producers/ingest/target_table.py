@@ -6,13 +6,15 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
 from tidegate_delta.constraints.row_constraints import WriteRequirements, requirements
 from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.properties.table_properties import type_widening_enabled
 from tidegate_delta.schema.field_paths import ELEMENT, VALUE, FieldPath, dotted, same_name
+from tidegate_delta.schema.type_widening import widens
 from tidegate_producers.cached_clients import store_for
-from tidegate_producers.datasource.spark_schema import to_spark
+from tidegate_producers.datasource.spark_schema import from_spark, to_spark
 from tidegate_producers.ingest.record_decoding import (
     DELETED,
     FIELD,
@@ -34,15 +36,19 @@ from tidegate_runtime.table_io.open_table import head_version, open_keys
 _FAULT: Final = f"{OWN_PREFIX}fault"
 _NESTED: Final = (StructType, ArrayType, MapType)
 _VECTORS: Final = {"delta.enableDeletionVectors": "true"}
+_WIDENING: Final = {"delta.enableTypeWidening": "true"}
 
 
 @dataclass(frozen=True)
 class TargetTable:
-    """A table as a batch finds it: its columns, and what it requires of rows."""
+    """A table as a batch finds it: its columns, what it requires of rows, and whether types of its
+    columns may become wider.
+    """
 
     place: TableLocation
     columns: StructType
     required: WriteRequirements
+    may_widen: bool = False
 
     @property
     def given(self) -> StructType:
@@ -73,6 +79,8 @@ class TargetTable:
         parts = {name.lower() for name in route.record_columns.values()}
         parts |= {field.name.lower() for field in named}
         fields = named
+        if route.schema_evolution == "widen" and route.select is None:
+            fields = [self._widened(field) for field in named]
         if route.select is None:
             fields += [field for field in self.given.fields if field.name.lower() not in parts]
         if route.delete_name is not None and route.delete_name not in [
@@ -80,6 +88,18 @@ class TargetTable:
         ]:
             fields.append(StructField(route.delete_name, StringType()))
         return StructType(fields)
+
+    def _widened(self, named: StructField) -> StructField:
+        """Return a field of a value with the type of its column, if that has become wider."""
+        for column in self.columns.fields:
+            if same_name(column.name, named.name) and _widens(named.dataType, column.dataType):
+                return StructField(named.name, column.dataType)
+        return named
+
+
+def _widens(before: DataType, after: DataType) -> bool:
+    pair = from_spark(StructType([StructField("b", before), StructField("a", after)]))
+    return widens(*(field.kind for field in pair.fields))
 
 
 def opened(place: TableLocation) -> TargetTable | None:
@@ -92,7 +112,19 @@ def opened(place: TableLocation) -> TargetTable | None:
         return None
     keys = open_keys(store)
     schema = check_open_to(keys, place.root)
-    return TargetTable(place, to_spark(schema), requirements(keys.metadata, keys.protocol))
+    required = requirements(keys.metadata, keys.protocol)
+    may_widen = type_widening_enabled(keys.metadata)
+    return TargetTable(place, to_spark(schema), required, may_widen)
+
+
+def check_may_widen(target: TargetTable, route: Route) -> None:
+    """Check that types may become wider, if a route says so. Raises: InvalidRequest."""
+    if route.schema_evolution == "widen" and not target.may_widen:
+        raise InvalidRequest(
+            f"schema_evolution is widen, and {target.place.root} may not widen types: set "
+            "delta.enableTypeWidening=true on it, or schema_evolution add; nothing was committed",
+            error_class="DELTA_ILLEGAL_OPTION",
+        )
 
 
 def created(
@@ -125,6 +157,8 @@ def created(
     if route.cluster_by:
         builder.clusterBy(*route.cluster_by)
     defaults = _VECTORS if route.mode == "upsert" else {}
+    if route.schema_evolution == "widen":
+        defaults = {**defaults, **_WIDENING}
     for key, value in {**defaults, **route.properties}.items():
         builder.property(key, value)
     builder.execute()
