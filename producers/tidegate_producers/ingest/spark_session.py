@@ -11,9 +11,12 @@ import pyspark
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
+from tidegate_delta.errors import Misconfigured
+
 KAFKA: Final = "spark-sql-kafka-0-10_2.13"
 AVRO: Final = "spark-avro_2.13"
 _JARS: Final = ("spark.jars.packages", "spark.jars")
+_REMOTE: Final = "SPARK_REMOTE"
 _MASTER: Final = "spark.master"
 _DEFAULTS: Final = {
     "spark.ui.enabled": "false",
@@ -35,15 +38,18 @@ def open_session(given: Mapping[str, str], *, avro: bool = False) -> SparkSessio
 
     `given` are Spark's settings by name. Packages are fetched only where neither a setting names
     any, nor Spark's own folder has them.
+    Raises: Misconfigured, for a session of Spark Connect.
     """
+    if is_remote() or _REMOTE in os.environ or "spark.remote" in given:
+        raise Misconfigured(
+            "tidegate ingest commits where its query runs, and through Spark Connect that is the "
+            f"server: unset {_REMOTE} and set ingest.spark.spark.master to the cluster, or start "
+            "it by spark-submit"
+        )
     logging.getLogger("py4j").setLevel(logging.WARNING)
     # By default Spark takes the first python3 on PATH, which may lack this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("tidegate-ingest")
-    if is_remote():
-        for name, value in given.items():
-            builder = builder.config(name, value)
-        return builder.getOrCreate()
     settings = {**_DEFAULTS, **given}
     if _MASTER not in given and not _is_submitted():
         settings = {_MASTER: "local[*]", **_LOCAL, **settings}

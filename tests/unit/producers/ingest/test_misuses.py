@@ -6,6 +6,7 @@ import pytest
 
 from tidegate_delta.errors import Misconfigured
 from tidegate_producers.ingest.__main__ import settings_of
+from tidegate_producers.ingest.spark_session import open_session
 
 T = ("orders", "/lake/orders")
 UPSERT = {"mode": "upsert", "key": "id"}
@@ -116,6 +117,12 @@ def test_every_mistake_of_a_file_is_listed_at_once(tmp_path: Path) -> None:
     text = refused({}, (None, None), file)
     for fault in ("routes.a", "needs key", "did you mean 'mode'", "start 'soon'", "'spark'"):
         assert fault in text
+
+
+def test_spark_connect_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://spark:15002")
+    with pytest.raises(Misconfigured, match=r"unset SPARK_REMOTE and set ingest\.spark"):
+        open_session({})
 
 
 def test_two_routes_may_not_share_positions(tmp_path: Path) -> None:
