@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 
@@ -43,14 +43,19 @@ SPARK = {
 }
 
 
+NO_OPTIONS: Mapping[str, str | int | bool] = {}
+
+
 class Source:
     """A topic of rows with the ids 0, 1, 2, …; every hundredth value is no row."""
 
-    def __init__(self, brokers: str, topic: str) -> None:
-        self.topic, self.partitions = topic, 2
-        self._brokers = brokers
+    def __init__(
+        self, brokers: str, topic: str, options: Mapping[str, str | int | bool] = NO_OPTIONS
+    ) -> None:
+        self.topic, self.partitions, self.fields = topic, 2, 0
+        self._options = {"bootstrap.servers": brokers, **options}
         self._admin = AdminClient({"bootstrap.servers": brokers})
-        self._producer = Producer({"bootstrap.servers": brokers})
+        self._producer = Producer(self._options)
         self._rng = Random(20_263)
         self.rows: list[int] = []
         self.bad: list[int] = []
@@ -65,11 +70,21 @@ class Source:
         for number in range(self._next, self._next + count):
             is_bad = number % 100 == 50
             row = {"id": f"no {number}" if is_bad else number, "text": f"order {number}"}
+            row |= {f"field_{field}": number for field in range(self.fields)}
             (self.bad if is_bad else self.rows).append(number)
             partition = self._rng.randrange(self.partitions)
-            self._producer.produce(self.topic, json.dumps(row), str(number), partition)
-        self._producer.flush(60.0)
+            self._send(json.dumps(row), str(number), partition)
+        assert self._producer.flush(WAIT_S) == 0, "records are not sent"
         self._next += count
+
+    def _send(self, value: str, key: str, partition: int) -> None:
+        while True:
+            try:
+                self._producer.produce(self.topic, value, key, partition)
+            except BufferError:
+                self._producer.poll(0.1)
+            else:
+                return
 
     def add_partition(self) -> None:
         self.partitions += 1
@@ -90,7 +105,7 @@ class Source:
         """Send from now on by a producer that knows the topic as it is."""
         until_s = time.monotonic() + 60.0
         while True:
-            self._producer = Producer({"bootstrap.servers": self._brokers})
+            self._producer = Producer(self._options)
             topic = self._producer.list_topics(self.topic, timeout=10).topics[self.topic]
             if len(topic.partitions) == self.partitions:
                 return
