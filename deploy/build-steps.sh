@@ -1,6 +1,8 @@
 #!/bin/sh
 # The steps that make an environment, as the Dockerfile runs them; they need Python, pip and a registry, and no engine.
 #   dependencies TARGET LOCKS STORES   an environment in TARGET with exactly what requirements/LOCK.txt of each pins
+#   jars TARGET                        Spark's sources for Kafka and Avro, of which requirements/spark-jars.sha256 pins every jar
+#   jar-sums TARGET                    prints that file anew, without comparing
 #   package TARGET                     tidegate itself, built from this folder
 set -eu
 
@@ -60,6 +62,39 @@ trim() {
     "$1/bin/python" -B -c 'import rich.traceback, pyarrow.compute, pyarrow.dataset, pyarrow.fs, pyarrow.json, pyarrow.parquet'
 }
 
+# Sets `spark` to the folder of an environment's Spark, and fetches our packages for it by Spark's own resolver into $work/jars:
+# those jars that Spark lacks, under their own names. A mirror is named as to Spark: DEFAULT_ARTIFACT_REPOSITORY, or
+# spark.jars.ivySettings in the spark-defaults.conf of SPARK_CONF_DIR. No program of theirs is run.
+fetch_jars() {
+    command -v java >/dev/null || {
+        echo "Spark's resolver needs Java, and there is none on PATH" >&2
+        exit 2
+    }
+    spark="$("$1/bin/python" -c 'import os, pyspark; print(os.path.dirname(os.path.abspath(pyspark.__file__)))')"
+    version="$("$1/bin/python" -c 'import pyspark; print(pyspark.__version__)')"
+    packages=
+    for name in spark-sql-kafka-0-10_2.13 spark-avro_2.13; do packages="$packages,org.apache.spark:$name:$version"; done
+    : >"$work/nothing.py"
+    SPARK_HOME="$spark" PYSPARK_PYTHON="$1/bin/python" "$spark/bin/spark-submit" --master local --packages "${packages#,}" \
+        --conf "spark.jars.ivy=$work/ivy" "$work/nothing.py" >"$work/resolver.log" 2>&1 || {
+        grep -E 'unresolved dependency|not found|SERVER ERROR|Exception' "$work/resolver.log" | head -n 8 >&2
+        echo "Spark can't fetch ${packages#,}: check the network, or name a mirror by DEFAULT_ARTIFACT_REPOSITORY" >&2
+        exit 1
+    }
+    mkdir "$work/jars"
+    for jar in "$work"/ivy/jars/*.jar; do
+        name="$(basename "$jar")"
+        # The resolver puts the organisation before an underscore, which is in no name of one.
+        name="${name#*_}"
+        if lacks "${name%-[0-9]*.jar}"; then cp "$jar" "$work/jars/$name"; fi
+    done
+}
+
+# Whether Spark's folder has no jar of a name, in any version.
+lacks() {
+    for jar_there in "$spark/jars/$1"-[0-9]*.jar; do [ ! -e "$jar_there" ] || return 1; done
+}
+
 quiet="--disable-pip-version-check --no-input --quiet"
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
@@ -89,6 +124,29 @@ dependencies)
         pip_into "$target" install $quiet --no-index --no-deps "$work"/wheels/*.whl
     fi
     trim "$target"
+    ;;
+jars)
+    pins="$PWD/requirements/spark-jars.sha256"
+    fetch_jars "$2"
+    cd "$work/jars"
+    sha256sum --check "$pins" >"$work/checked.txt" 2>/dev/null || {
+        sed -n "s|^\(.*\): FAILED.*|\1 is not the file whose sha256 is in requirements/spark-jars.sha256|p" "$work/checked.txt" >&2
+        echo "the repository serves other jars than were pinned: nothing was taken" >&2
+        exit 1
+    }
+    for jar in *.jar; do
+        grep -qF "  $jar" "$pins" || {
+            echo "$jar is not in requirements/spark-jars.sha256: \`make lock\` pins it" >&2
+            exit 1
+        }
+    done
+    cp ./*.jar "$spark/jars/"
+    ;;
+jar-sums)
+    fetch_jars "$2"
+    cd "$work/jars"
+    echo "# What \`tidegate ingest\` needs and PySpark lacks: Spark's sources for Kafka and Avro. \`make lock\` makes it."
+    sha256sum -- *.jar
     ;;
 package)
     target="$2"

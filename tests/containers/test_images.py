@@ -131,3 +131,10 @@ def test_spark_and_java_are_among_the_producers(images: dict[str, str]) -> None:
     assert said == "4.2.0"
     assert in_image(images["producers"], "java", "-version") == ""
     assert "append.py" in in_image(images["producers"], "ls", "/opt/tidegate/jobs")
+
+
+def test_the_producers_have_the_pinned_jars_for_ingest(images: dict[str, str]) -> None:
+    folder = "import pyspark, os; print(*os.listdir(pyspark.__path__[0] + '/jars'))"
+    there = in_image(images["producers"], "python", "-c", folder).split()
+    pins = (ROOT / "requirements" / "spark-jars.sha256").read_text().splitlines()[1:]
+    assert {line.split("  ")[1] for line in pins} <= set(there)

@@ -12,6 +12,7 @@ import yaml
 
 from tests.house import chart, dockerfile, tree
 from tidegate_delta.errors import Misconfigured
+from tidegate_producers.ingest.spark_session import AVRO, KAFKA
 from tidegate_runtime.service.settings import load
 
 SERVICES = ("committer", "checkpointer", "cdc-publisher")
@@ -94,7 +95,22 @@ def test_the_builds_run_only_the_steps_that_a_test_runs() -> None:
     assert len(builds()) == 3
     for build in builds():
         assert steps(build, "RUN")
-        assert all(run.startswith("sh deploy/build-steps.sh ") for run in steps(build, "RUN"))
+        java = ["sh deploy/image-steps.sh packages openjdk-17-jre-headless"]
+        mine = [run for run in steps(build, "RUN") if [run] != java]
+        assert all(run.startswith("sh deploy/build-steps.sh ") for run in mine)
+
+
+def test_the_image_for_jobs_has_the_jars_that_ingest_would_fetch_for_its_pyspark() -> None:
+    jars = [run for run in steps("build-producers", "RUN") if " jars " in run]
+    assert jars == ['sh deploy/build-steps.sh jars "$TARGET"']
+    lines = tree.text("requirements/spark-jars.sha256").splitlines()[1:]
+    pinned = {line.split("  ")[1] for line in lines if re.match(r"[0-9a-f]{64}  \S+\.jar$", line)}
+    assert len(pinned) == len(lines)
+    (spark,) = re.findall(r"^pyspark==(\S+)", tree.text("requirements/producers.txt"), re.M)
+    assert {f"{name}-{spark}.jar" for name in (KAFKA, AVRO)} <= pinned
+    fetched = re.search(r"for name in (.*); do packages=", tree.text("deploy/build-steps.sh"))
+    assert fetched is not None
+    assert fetched[1].split() == [KAFKA, AVRO]
 
 
 def test_what_is_copied_exists_and_is_not_ignored() -> None:
