@@ -8,6 +8,7 @@ Places without a registry set BASE, KAFKA_IMAGE, STORE_IMAGE and BUILD_OPTIONS
 import os
 import shlex
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -57,9 +58,15 @@ class Compose:
 
     def __call__(self, *argv: str, timeout_s: float = 600) -> str:
         """Run a command of Compose, and return what it printed."""
-        begin = (*self.command, "--project-name", self.project, "--file", str(COMPOSE))
-        done = call(*begin, *argv, timeout_s=timeout_s)
+        done = self.asked(*argv, check=True, timeout_s=timeout_s)
         return done.stdout + done.stderr
+
+    def asked(
+        self, *argv: str, check: bool = False, timeout_s: float = 600
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run a command of Compose that may fail, and return how it ended."""
+        begin = (*self.command, "--project-name", self.project, "--file", str(COMPOSE))
+        return call(*begin, *argv, check=check, timeout_s=timeout_s)
 
     def container(self, service: str) -> str:
         """Return the name of a service's container."""

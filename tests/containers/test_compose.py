@@ -1,5 +1,6 @@
 """`deploy/compose.yaml` as it is shipped: from `up` to changes on Kafka, and again after kills."""
 
+import json
 import re
 from functools import partial
 
@@ -10,7 +11,8 @@ from tests.containers.engine import docker, until
 
 pytestmark = pytest.mark.timeout(5400)
 
-KILLED = ("kafka", "store", "committer", "checkpointer", "cdc-publisher")
+KILLED = ("kafka", "store", "committer", "checkpointer", "cdc-publisher", "ingest")
+COPY = "s3://lake/readings-copy"
 DONE = re.compile(r"demo: done: version (\d+), (\d+) rows")
 PATIENCE_S = 1500.0
 
@@ -50,6 +52,19 @@ def test_the_demo_writes_deletes_and_finds_its_changes(compose: Compose) -> None
     assert rows == 2700, "three appends of 1000, less a tenth"
 
 
+def copied(line: Compose) -> int:
+    """Return the rows of the table that `ingest` fills; none while it is not there."""
+    rows = ("tidegate", "table", "rows", COPY, "--limit", "100000", "--columns", "id", "--json")
+    done = line.asked("exec", "-T", "ingest", *rows)
+    return len(json.loads(done.stdout)) if done.returncode == 0 else 0
+
+
+def test_ingest_copies_the_demos_changes_into_a_second_table(compose: Compose) -> None:
+    _, rows = done(compose)
+    until(lambda: copied(compose) == rows, "the copy has the rows of the table", PATIENCE_S)
+    until(partial(compose.healthy, "ingest"), "ingest is healthy", 300)
+
+
 def test_it_goes_on_after_each_container_was_killed_once(compose: Compose) -> None:
     first_version, first_rows = done(compose)
     for service in KILLED:
@@ -62,3 +77,4 @@ def test_it_goes_on_after_each_container_was_killed_once(compose: Compose) -> No
     version, rows = done(compose)
     assert version > first_version
     assert rows == first_rows + 2700
+    until(lambda: copied(compose) == rows, "the copy has the new rows, each once", PATIENCE_S)

@@ -12,6 +12,7 @@ import yaml
 
 from tests.house import chart, dockerfile, tree
 from tidegate_delta.errors import Misconfigured
+from tidegate_producers.ingest.__main__ import settings_of
 from tidegate_producers.ingest.spark_session import AVRO, KAFKA
 from tidegate_runtime.service.settings import load
 
@@ -169,7 +170,7 @@ def test_compose_waits_for_services_that_exist() -> None:
 
 def test_our_containers_in_compose_are_hardened() -> None:
     ours = {n: s for n, s in compose()["services"].items() if "tidegate/" in s["image"]}
-    assert ours.keys() == {*SERVICES, "bucket", "topics", "demo", "console"}
+    assert ours.keys() == {*SERVICES, "bucket", "topics", "demo", "ingest", "console"}
     for service in ours.values():
         assert service["user"] == f"{UID}:{UID}"
         assert service["read_only"] is True
@@ -198,7 +199,8 @@ def test_what_needs_kafka_or_the_store_once_is_started_again_while_they_start() 
 
 def test_a_spark_job_may_load_its_native_libraries_from_its_tmpfs() -> None:
     services = compose()["services"]
-    assert services["demo"]["tmpfs"] == ["/tmp:exec"], "snappy's, for one, are unpacked there"
+    for name in ("demo", "ingest"):
+        assert services[name]["tmpfs"] == ["/tmp:exec"], "snappy's, for one, are unpacked there"
     assert {tuple(services[name]["tmpfs"]) for name in SERVICES} == {("/tmp",)}
 
 
@@ -211,6 +213,30 @@ def test_compose_gives_settings_that_the_service_accepts(
         monkeypatch.setenv(name, value)
     settings = load(chart.settings_of(service), None, {})
     assert settings.kafka.bootstrap_servers == "kafka:9092"
+
+
+def test_ingest_in_compose_copies_the_demos_changes_by_options_that_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    services = compose()["services"]
+    service = services["ingest"]
+    for name, value in service["environment"].items():
+        monkeypatch.setenv(name, value)
+    ingest, run, topic, table, *more = service["command"]
+    assert (ingest, run) == ("ingest", "run")
+    pairs = dict(option.removeprefix("--").split("=", 1) for option in more)
+    options = {name.replace("-", "_"): value for name, value in pairs.items()}
+    settings = settings_of(None, (), (topic, table), options)
+    (route,) = settings.ingest.routes.values()
+    demo = tree.text("deploy/jobs/demo.py")
+    (name,) = re.findall(r'^NAME = "(.*)"', demo, re.M)
+    assert route.topics == (f"tidegate.cdc.{name}",)
+    assert f'SCHEMA = "{route.value_schema}"' in demo
+    assert [route.table] != services["demo"]["command"]
+    assert settings.http.port == 8080
+    assert f":{settings.http.port}/healthz" in service["healthcheck"]["test"][-1]
+    resources = yaml.safe_load(tree.text("deploy/helm/tidegate/values.yaml"))["ingestDefaults"]
+    assert service["mem_limit"] == resources["resources"]["limits"]["memory"].lower()[:-1]
 
 
 def test_a_setting_that_no_service_knows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,7 @@ COMPOSE_COMMANDS: Mapping[str, set[str]] = {
     "up": {"--build", "--detach", "--no-build", "--wait"},
     "logs": {"--follow", "--tail", "--no-color"},
     "run": {"--rm"},
+    "exec": set(),
     "down": {"--volumes"},
     "ps": {"--all"},
     "config": {"--quiet"},
@@ -113,6 +114,8 @@ def of_docker(words: list[str]) -> str | None:
     command, *rest = words[3:]
     options = {word.partition("=")[0] for word in rest if word.startswith("--")}
     services = {word for word in rest if not word.startswith("-")}
+    if command == "exec":  # the other words are a program's
+        services = set(rest[:1])
     if not options <= COMPOSE_COMMANDS.get(command, set()):
         return f"compose {command} has no {options}"
     return None if services <= compose_services() else f"no service among {services}"
