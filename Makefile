@@ -35,7 +35,7 @@ comma := ,
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
 # The jars are those of the PySpark that is locked, which the environment is made with.
-LOCKED_JARS = jars=$$(sh .ci/env && sh deploy/build-steps.sh jar-sums .venv) && echo "$$jars" >requirements/spark-jars.sha256
+LOCKED_JARS = sh .ci/env && jars=$$(sh deploy/build-steps.sh jar-sums .venv) && echo "$$jars" >requirements/spark-jars.sha256
 # What builds our wheel, PySpark's, which is published as source only, and Faust's for arm64, which has none there.
 BUILD_REQUIRES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], "setuptools", "setuptools-scm", sep="\n")
 
