@@ -1,6 +1,7 @@
 """What Spark makes of records: rows, deletes, or the reason why they are none."""
 
 import json
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -270,6 +271,65 @@ def test_debeziums_flat_rows_say_what_they_delete(spark: SparkSession) -> None:
         (1, False, []),
         (2, True, []),
     ]
+
+
+UNAVAILABLE = "__debezium_unavailable_value"
+OF_EACH_TYPE = {
+    "STRING": UNAVAILABLE,
+    "DECIMAL(9,2)": UNAVAILABLE,
+    "BINARY": b64encode(UNAVAILABLE.encode()).decode(),
+    "ARRAY<STRING>": [UNAVAILABLE],
+    "ARRAY<BIGINT>": [*UNAVAILABLE.encode()],
+    "ARRAY<INT>": [*UNAVAILABLE.encode()],
+    "ARRAY<DOUBLE>": [*UNAVAILABLE.encode()],
+    "ARRAY<BINARY>": [b64encode(UNAVAILABLE.encode()).decode()],
+    "MAP<STRING, STRING>": {UNAVAILABLE: UNAVAILABLE},
+    "STRUCT<x: ARRAY<STRING>>": {"x": ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"]},
+}
+
+
+@pytest.mark.parametrize("envelope", ["debezium", "debezium_flat"])
+def test_a_value_that_debezium_does_not_have_is_written_to_no_row(
+    spark: SparkSession, envelope: str
+) -> None:
+    # All but the struct as texts, too.
+    kinds = [*OF_EACH_TYPE, *["STRING"] * (len(OF_EACH_TYPE) - 1)]
+    columns = ", ".join(f"c{at} {kind}" for at, kind in enumerate(kinds))
+    fields = columns_of(f"id INT, {columns}, __deleted STRING")
+    asked = route(**UPSERT, envelope=envelope)
+    sent = [*OF_EACH_TYPE.values()] * 2
+    filled = [{"id": at, f"c{at}": sent[at]} for at in range(len(kinds))]
+    # Neither a delete needs other values than its key, nor is a list like it the placeholder.
+    other = [{"id": 98, "c3": [UNAVAILABLE, "b"], "c4": [95], "c0": f"{UNAVAILABLE}."}]
+    is_flat = envelope == "debezium_flat"
+    values = [row if is_flat else after({}, **row) for row in [*filled, *other]]
+    gone = {"id": 99, "c0": UNAVAILABLE}
+    delete = {"before": gone, "after": None, "op": "d"}
+    values.append({**gone, "__deleted": "true"} if is_flat else delete)
+    read = JsonValues(fields, asked).decoded(PLAIN.read(records(spark, *values)))
+    rows = read.orderBy("offset").select(FIELD, REASON, DELETED).collect()
+    assert [row[FIELD] for row in rows] == [*(f"c{at}" for at in range(len(kinds))), None, None]
+    assert all("REPLICA IDENTITY FULL" in row[REASON] for row in rows[: len(kinds)])
+    assert [(row[REASON], row[DELETED]) for row in rows[len(kinds) :]] == [
+        (None, False),
+        (None, True),
+    ]
+
+
+def test_times_of_debezium_as_iso_texts_are_those_of_their_columns(spark: SparkSession) -> None:
+    ddl = "id INT, at TIMESTAMP, local TIMESTAMP_NTZ, day DATE"
+    asked = route(**UPSERT, envelope="debezium", value_schema=ddl)
+    values = (
+        after({}, id=1, at="2026-01-01T10:00:00.5Z", local="2026-01-01T12:00:00.1Z", day=day)
+        for day in ("2026-01-02Z", "2026-01-02+14:00", "2026-01-02", "soonZ")
+    )
+    read = JsonValues(columns_of(ddl), asked).decoded(PLAIN.read(records(spark, *values)))
+    rows = read.orderBy("offset").select(ROW, REASON).collect()
+    assert [row[REASON] for row in rows] == [None] * 3 + ["field 'day' is soonZ, which is no date"]
+    for row, _ in rows[:3]:
+        assert row["at"].isoformat() == "2026-01-01T10:00:00.500000"
+        assert row["local"].isoformat() == "2026-01-01T12:00:00.100000"
+        assert row["day"].isoformat() == "2026-01-02"
 
 
 def last(spark: SparkSession, asked: Route, *values: Any, keys: Any = None) -> list[Any]:

@@ -22,6 +22,7 @@ from tidegate_delta.errors import InvalidRequest
 from tidegate_messages.schema_announcement import GAP, MARKER
 from tidegate_producers.ingest.record_texts import FAULT, KEY_TEXT, TEXT
 from tidegate_producers.ingest.settings import OWN_PREFIX, RECORD_PARTS, Route
+from tidegate_producers.ingest.unavailable_values import REASON_OF_PLACEHOLDER, is_unavailable
 from tidegate_producers.table.target_frame import quoted
 
 ROW: Final = f"{OWN_PREFIX}row"
@@ -57,6 +58,9 @@ _READ: Final = f"{OWN_PREFIX}read"
 _TEXTS: Final = f"{OWN_PREFIX}texts"
 _SAYS_MAX: Final = 100
 """The most characters of a value that a reason quotes."""
+
+_ZONE: Final = r"(Z|[+-][0-9]{2}:[0-9]{2})$"
+"""The zone behind a date, as Debezium writes ISO texts; Spark reads dates without one."""
 
 _JOINED: Final = r"\}\s*\{"
 _DIGITS: Final = r"^[+-]?[0-9]+$"
@@ -118,7 +122,8 @@ class JsonValues:
         read = read.withColumn(_TEXTS, texts)
         text_row = self._row(F.col(_TEXTS))
         wrong = _first(
-            _misfit(field, text_row[field.name], values[field.name]) for field in self.fields.fields
+            self._misfit(field, text_row[field.name], values[field.name])
+            for field in self.fields.fields
         )
         is_tombstone = F.col("value").isNull()
         unknown = self._unknown(text).cast("array<string>")
@@ -129,18 +134,23 @@ class JsonValues:
             else value.alias(name)
             for name, value in values.items()
         ]
-        mark = _mark()
-        reason = self._reason(text, mark, is_corrupt).when(
-            is_misfit, F.coalesce(wrong["reason"], F.lit("the value is no JSON"))
+        mark, deleted = _mark(), self._deleted(values, is_tombstone)
+        missing = F.when(~deleted, self._unavailable(values))
+        reason = (
+            self._reason(text, mark, is_corrupt)
+            .when(is_misfit, F.coalesce(wrong["reason"], F.lit("the value is no JSON")))
+            .when(missing.isNotNull(), missing["reason"])
         )
         if self.route.schema_evolution != "ignore":
             reason = self._with_strangers(reason, unknown)
         return read.withColumns(
             {
                 ROW: F.struct(*result),
-                DELETED: self._deleted(values, is_tombstone),
+                DELETED: deleted,
                 REASON: reason,
-                FIELD: F.when(is_misfit & ~is_tombstone, wrong["field"]),
+                FIELD: F.when(is_misfit & ~is_tombstone, wrong["field"]).otherwise(
+                    missing["field"]
+                ),
                 UNKNOWN: unknown,
                 _IS_MARKER: mark.isNotNull() & (mark != GAP),
             }
@@ -176,6 +186,31 @@ class JsonValues:
         elif route.delete_name is not None:
             flag = values[route.delete_name].try_cast("boolean")
         return is_tombstone | F.coalesce(flag, F.lit(False))
+
+    def _unavailable(self, values: Mapping[str, Column]) -> Column:
+        """Return the fault of the first value that Debezium does not have."""
+        if self.route.envelope == "none":
+            return _first(())
+        return _first(
+            F.when(
+                is_unavailable(values[field.name], field.dataType),
+                _fault(field, F.lit(f"field {field.name!r} {REASON_OF_PLACEHOLDER}")),
+            )
+            for field in self.fields.fields
+        )
+
+    def _misfit(self, field: StructField, text: Column, value: Column) -> Column:
+        """Return the fault of a value whose text is none of its column's type."""
+        is_wrong = text.isNotNull() & value.isNull()
+        reason = F.concat(
+            F.lit(f"field {field.name!r} is "),
+            F.substring(text, 1, _SAYS_MAX),
+            F.lit(f", which is no {field.dataType.simpleString()}"),
+        )
+        if self.route.envelope != "none":
+            missing = F.lit(f"field {field.name!r} {REASON_OF_PLACEHOLDER}")
+            reason = F.when(is_unavailable(text, StringType()), missing).otherwise(reason)
+        return F.when(is_wrong, _fault(field, reason))
 
     def _reason(self, text: Column, mark: Column, is_corrupt: Column) -> Column:
         """Return why a value is none, as far as that is not a field's fault."""
@@ -265,17 +300,12 @@ def _typed(row: Column, field: StructField) -> Column:
     value = row[field.name]
     if not isinstance(field.dataType, _TEMPORAL):
         return value
-    return F.when(~value.rlike(_DIGITS), value.try_cast(field.dataType))
+    text = F.regexp_replace(value, _ZONE, "") if isinstance(field.dataType, DateType) else value
+    return F.when(~value.rlike(_DIGITS), text.try_cast(field.dataType))
 
 
-def _misfit(field: StructField, text: Column, value: Column) -> Column:
-    is_wrong = text.isNotNull() & value.isNull()
-    reason = F.concat(
-        F.lit(f"field {field.name!r} is "),
-        F.substring(text, 1, _SAYS_MAX),
-        F.lit(f", which is no {field.dataType.simpleString()}"),
-    )
-    return F.when(is_wrong, F.struct(F.lit(field.name).alias("field"), reason.alias("reason")))
+def _fault(field: StructField, reason: Column) -> Column:
+    return F.struct(F.lit(field.name).alias("field"), reason.alias("reason"))
 
 
 def _first(columns: Iterable[Column]) -> Column:
