@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-NIGHT := model simulation properties oracle fuzz contests blows door writers images drills judge generated tpch misuses connect connect-example clients histories console bench demo
+NIGHT := model simulation properties oracle fuzz contests blows door ingest writers images drills judge generated tpch misuses connect connect-example clients histories console bench demo
 .PHONY: help env demo site test check unit model simulation sim fuzz conformance integration judge containers cluster emulators \
 	kafka-image contests nightly bench docs charts release lock clean $(NIGHT:%=night-%)
 
@@ -158,6 +158,10 @@ night-door:
 	@$(PYTEST) -v $(call budget,30) tests/integration/test_log_store.py --full --blows 1000
 	@$(PYTEST) -v $(call budget,50) tests/integration/test_log_store_judge.py --full
 	@$(PYTEST) -v -s $(call budget,40) tests/judge --judged 200 --door
+
+night-ingest:
+	$(call heading,night: ten million records under two hundred kills$(comma) and a copy by a change topic; 3 hours)
+	@$(PYTEST) -v $(call budget,180) tests/integration/test_ingest_round_trip.py tests/integration/test_ingest_blows.py --full --blows 200
 
 night-writers:
 	$(call heading,night: $(NIGHTLY_VERSIONS) versions by writers of all kinds; 45 minutes)
