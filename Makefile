@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-NIGHT := model simulation properties oracle fuzz contests blows door ingest writers images drills judge generated tpch misuses connect connect-example clients histories console bench demo
+NIGHT := model simulation properties oracle fuzz contests blows door ingest writers images drills judge generated tpch misuses connect connect-example debezium clients histories console bench demo
 .PHONY: help env demo site test check unit model simulation sim fuzz conformance integration judge containers cluster emulators \
 	kafka-image contests nightly bench docs charts release lock clean $(NIGHT:%=night-%)
 
@@ -200,6 +200,10 @@ night-connect:
 night-connect-example:
 	$(call heading,night: Kafka to tables on Spark Connect$(comma) killed; 15 minutes)
 	@SPARK_REMOTE="local[2]" $(PYTEST) -v $(call budget,15) tests/integration/test_kafka_to_tables.py --full
+
+night-debezium:
+	$(call heading,night: a table of PostgreSQL by Debezium into a Delta table; 30 minutes)
+	@$(PYTEST) -v $(call budget,30) tests/integration/test_ingest_debezium.py --full -rs
 
 night-clients:
 	$(call heading,night: Kafka Connect and other clients read the change stream; 30 minutes)

@@ -1,4 +1,4 @@
-"""Kafka Connect with Debezium's JDBC sink, and the PostgreSQL that it writes to, as processes."""
+"""Kafka Connect with a connector of Debezium's, and the PostgreSQL beside it, as processes."""
 
 import json
 import shutil
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pytest
 
@@ -20,7 +20,7 @@ from tidegate_local.kafka_jars import cache_folder, java_command
 
 KAFKA: Final = "4.1.1"
 DEBEZIUM: Final = "3.3.1.Final"
-SINK: Final = f"io.debezium:debezium-connector-jdbc:{DEBEZIUM}:tar.gz:plugin"
+Plugin = Literal["jdbc", "postgres"]
 APICURIO: Final = "2.6.13.Final"
 REGISTRY: Final = f"io.apicurio:apicurio-registry-app:{APICURIO}:tar.gz:all"
 START_S: Final = 180.0
@@ -54,12 +54,16 @@ def maven_jars(name: str, *artifacts: str) -> Path:
     return folder
 
 
-def sink_plugin() -> Path:
-    """Return the folder that holds Debezium's JDBC sink, as `plugin.path` wants it."""
-    folder = cache_folder() / "judges" / f"debezium-{DEBEZIUM}"
-    if not (folder / "debezium-connector-jdbc").exists():
+def debezium_plugin(name: Plugin) -> Path:
+    """Return the folder that holds a connector of Debezium's, as `plugin.path` wants it: `jdbc` is
+    its sink, `postgres` a source.
+    """
+    folder = cache_folder() / "judges" / f"debezium-{name}-{DEBEZIUM}"
+    connector = f"debezium-connector-{name}"
+    if not (folder / connector).exists():
         folder.mkdir(parents=True, exist_ok=True)
-        _maven("dependency:copy", f"-Dartifact={SINK}", f"-DoutputDirectory={folder}")
+        artifact = f"io.debezium:{connector}:{DEBEZIUM}:tar.gz:plugin"
+        _maven("dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={folder}")
         (archive,) = folder.glob("*.tar.gz")
         with tarfile.open(archive) as content:
             content.extractall(folder, filter="data")
@@ -152,7 +156,7 @@ class Postgres:
 
 
 @contextmanager
-def postgres(folder: Path) -> Iterator[Postgres]:
+def postgres(folder: Path, **settings: str) -> Iterator[Postgres]:
     """Start PostgreSQL on a folder of its own. Skips the test where it is not installed."""
     result = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if not result:
@@ -171,6 +175,7 @@ def postgres(folder: Path) -> Iterator[Postgres]:
     run = [*as_user, str(server.bin / "initdb"), "-D", str(data), "-A", "trust", "-U", "postgres"]
     subprocess.run(run, check=True, capture_output=True)
     options = f"-p {server.port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off"
+    options += "".join(f" -c {name}={value}" for name, value in settings.items())
     log = str(folder / "log")
     control = [*as_user, str(server.bin / "pg_ctl"), "-D", str(data), "-w", "-l", log]
     subprocess.run([*control, "-o", options, "start"], check=True, capture_output=True)
@@ -206,7 +211,11 @@ class Connect:
 
 @contextmanager
 def connect(
-    bootstrap: str, folder: Path, connector: Mapping[str, str], worker: Mapping[str, str]
+    bootstrap: str,
+    folder: Path,
+    connector: Mapping[str, str],
+    worker: Mapping[str, str],
+    plugin: Plugin = "jdbc",
 ) -> Iterator[Connect]:
     """Start a worker with one connector; wait until it answers."""
     folder.mkdir(parents=True)
@@ -219,7 +228,7 @@ def connect(
     settings = {
         "bootstrap.servers": bootstrap,
         "offset.storage.file.filename": str(folder / "offsets"),
-        "plugin.path": str(sink_plugin()),
+        "plugin.path": str(debezium_plugin(plugin)),
         "listeners": f"http://127.0.0.1:{rest}",
         "consumer.isolation.level": "read_committed",
         "consumer.auto.offset.reset": "earliest",

@@ -171,23 +171,24 @@ def wait_for_versions(table: Path, more: int, source: Source, *jobs: IngestProce
         time.sleep(0.1)
 
 
-def dead_letters(brokers: str, topic: str) -> set[tuple[str, bytes]]:
-    """Return the source and the key of each dead letter, with a consumer of nobody's."""
+def letter_headers(brokers: str, topic: str) -> list[dict[str, bytes]]:
+    """Return the headers of each dead letter, with a consumer of nobody's."""
     consumer = Consumer({"bootstrap.servers": brokers, "group.id": "checker"})
     place = TopicPartition(topic, 0, 0)
     _, end = consumer.get_watermark_offsets(place)
     consumer.assign([place])
-    found = set()
+    found = []
     for message in consumer.consume(end, 30.0) if end else []:
         headers = message.headers()
         assert isinstance(headers, list), "headers are pairs"
-        named = dict(headers)
-        source, key = named["source"], named["key"]
-        assert isinstance(source, bytes), "headers are bytes"
-        assert isinstance(key, bytes), "headers are bytes"
-        found.add((source.decode(), key))
+        found.append({name: value for name, value in headers if isinstance(value, bytes)})
     consumer.close()
     return found
+
+
+def dead_letters(brokers: str, topic: str) -> set[tuple[str, bytes]]:
+    """Return the source and the key of each dead letter."""
+    return {(one["source"].decode(), one["key"]) for one in letter_headers(brokers, topic)}
 
 
 def check(table: Path, source: Source, letters: set[tuple[str, bytes]]) -> None:
