@@ -31,6 +31,7 @@ from tests.support.protobuf_orders import (
 )
 from tests.support.schema_registry import serving
 from tidegate_cdc_publisher.protobuf_encoding import registry_text
+from tidegate_delta.constraints.generated_columns import Generation
 from tidegate_delta.constraints.row_constraints import (
     CheckConstraint,
     NotNull,
@@ -597,6 +598,23 @@ def test_new_columns_have_the_types_of_json_schemas(spark: SparkSession) -> None
     target = TargetTable(TableLocation("file:///t"), columns_of(COLUMNS), WriteRequirements())
     new = new_fields(rows_of(frame, target, asked), ["day", "more"], asked, texts.types())
     assert new.simpleString() == "struct<day:date,more:boolean>"
+
+
+def test_a_field_of_a_column_that_comes_from_elsewhere_is_no_new_column(
+    spark: SparkSession,
+) -> None:
+    frame = PLAIN.read(records(spark, {"id": 1, "at": "2026-01-01"}, {"id": 2, "twice": 4}))
+    target = TargetTable(
+        TableLocation("file:///t"),
+        columns_of(f"{COLUMNS}, twice BIGINT"),
+        WriteRequirements(generated=(Generation("twice", "twice", "id * 2"),)),
+    )
+    asked = route(columns=("timestamp=at",))
+    rows = rows_of(frame, target, asked).orderBy(f"{OWN_PREFIX}offset").collect()
+    for row, name in zip(rows, ("at", "twice"), strict=True):
+        assert f"what the value has, too: {name}. Choose" in row[REASON]
+    ignoring = rows_of(frame, target, asked.model_copy(update={"schema_evolution": "ignore"}))
+    assert [row[REASON] for row in ignoring.collect()] == [None, None]
 
 
 def test_a_number_that_does_not_fit_asks_for_a_wider_column(spark: SparkSession) -> None:

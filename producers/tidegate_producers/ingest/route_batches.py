@@ -416,10 +416,13 @@ def rows_of(
     Those that are none have their bytes; those for which columns may change, the text of their row.
     `sent` are the places of some that are none.
     """
-    decoded = JsonValues(target.value_fields(route), route).decoded(records)
+    fields = target.value_fields(route)
+    decoded = JsonValues(fields, route).decoded(records)
     kept = [F.col(name).alias(f"{OWN_PREFIX}{name}") for name in _KEPT]
     kept += [F.col(MISSING), F.col(TEXT).alias(EVOLVING)]
     rows = fitted(Selection.of(route).rows(decoded, kept), target, route)
+    if filled := sorted(set(_lower(target.columns.names)) - set(_lower(fields.names))):
+        rows = rows.withColumn(REASON, F.coalesce(REASON, _doubly_filled(filled)))
     if sent:
         own = [F.col(f"{OWN_PREFIX}{name}") for name in PLACE]
         place = F.format_string("%s/%d@%d", *own)
@@ -435,6 +438,22 @@ def rows_of(
         is_evolving = is_evolving | (is_dead & F.col(FIELD).isNotNull())
     raw[EVOLVING] = F.when(is_evolving, row_text(F.col(EVOLVING), route))
     return rows.withColumn(f"{OWN_PREFIX}bytes", F.length(value)).withColumns(raw)
+
+
+def _doubly_filled(names: Sequence[str]) -> Column:
+    """Return why a record is no row that has fields for columns which come from elsewhere."""
+    lower = F.split(F.lower(F.array_join(UNKNOWN, "\0")), "\0")
+    strangers = F.array_intersect(lower, F.array(*map(F.lit, names)).cast("array<string>"))
+    reason = F.concat(
+        F.lit("the table computes, or the route fills by `columns`, what the value has, too: "),
+        F.array_join(strangers, ", "),
+        F.lit(". Choose fields by select, or leave those without a column out by ignore"),
+    )
+    return F.when(F.col(IS_IN) & (F.size(UNKNOWN) > 0) & (F.size(strangers) > 0), reason)
+
+
+def _lower(names: Sequence[str]) -> list[str]:
+    return [name.lower() for name in names]
 
 
 def _letter_columns() -> list[Column]:
