@@ -49,7 +49,7 @@ NOTICED_BY: Final = {
     "without_comparing_positions": 19,
     "without_comparing_rows": 7,
     "without_counting_out_rows_that_were_gone": 666,
-    "without_cutting_outcomes": 69,
+    "without_cutting_outcomes": 4,
     "without_like_with_like": 4,
     "without_one_version_per_application": 5,
     "without_put_if_absent": 19,
@@ -69,7 +69,7 @@ NOTICED_BY: Final = {
     "without_the_rows_of_the_vector_before": 4,
     "without_the_table_alone": 57,
     "without_the_table_at_the_head": 1,
-    "without_waiting_for_its_turn": 471,
+    "without_waiting_for_its_turn": 66,
     "without_writing_the_vectors": 4,
 }
 """For each mutant the seed that detected it last, unless it is the first of LIKELY; it runs first.
