@@ -12,6 +12,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,7 @@ from deltalake import DeltaTable
 
 from tests.integration.conftest import Line
 from tests.integration.test_ingest import WAIT_S, IngestProcess, Source, dead_letters, versions
+from tests.integration.waiting import until
 from tidegate_local.embedded_kafka import EmbeddedKafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.nightly]
@@ -76,10 +78,16 @@ class Siege:
 
     def _kill_python(self) -> None:
         """Kill the processes that Spark has started for Python: what they do is done again."""
-        for job in self.jobs:
-            assert job.child is not None, "it was started"
-            for pid in workers_of(job.child.pid):
+        until(lambda: bool(self._python()), "a job writes, by Python of its executors")
+        for pid in self._python():
+            # A worker ends with its daemon.
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+    def _python(self) -> list[int]:
+        """Return the processes of both jobs that run Python for executors."""
+        children = [job.child for job in self.jobs if job.child is not None]
+        return [pid for child in children for pid in workers_of(child.pid)]
 
     def _kill_committer(self) -> None:
         self.committer.child.kill()
@@ -120,13 +128,15 @@ class Siege:
             time.sleep(1.0)
 
 
-def workers_of(group: int) -> list[int]:
-    """Return the processes of a group that run Spark's Python daemon or its workers."""
+def workers_of(session: int) -> list[int]:
+    """Return the processes of a session that run Spark's Python daemon or its workers, which have
+    a process group of their own.
+    """
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             argv = (folder / "cmdline").read_bytes()
-            if b"pyspark.daemon" in argv and os.getpgid(int(folder.name)) == group:
+            if b"pyspark.daemon" in argv and os.getsid(int(folder.name)) == session:
                 found.append(int(folder.name))
         except (OSError, ValueError):
             continue
