@@ -42,9 +42,9 @@ def new_fields(
     wanted = [name for name in names if name in given]
     if not wanted:
         return StructType([])
-    schema = inferred(rows.sparkSession, values)
-    told = row_types(types, route)
-    return StructType([StructField(name, told.get(name, schema[name].dataType)) for name in wanted])
+    kinds = {field.name: field.dataType for field in inferred(rows.sparkSession, values).fields}
+    kinds |= row_types(types, route)
+    return StructType([StructField(name, kinds[name]) for name in wanted])
 
 
 def wider_types(rows: DataFrame, columns: StructType) -> dict[str, DeltaType]:

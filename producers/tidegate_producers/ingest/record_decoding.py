@@ -404,16 +404,16 @@ def columns_of_sample(
     sample = records.select(text).where("text IS NOT NULL").limit(SAMPLE_RECORDS).collect()
     if not sample:
         return None
-    told = dict(row_types(types, route))
+    typed = dict(row_types(types, route))
     values = [row["text"].encode() for row in sample]
-    if not told or _names(values) - told.keys():
+    if not typed or _names(values) - typed.keys():
         columns = inferred(records.sparkSession, values)
         others = {field.name: field.dataType for field in columns.fields}
-        told |= {name: kind for name, kind in others.items() if name not in told}
+        typed |= {name: kind for name, kind in others.items() if name not in typed}
     return StructType(
         [
             StructField(name, kind)
-            for name, kind in told.items()
+            for name, kind in typed.items()
             if name not in route.fields_of_envelope
         ]
     )
