@@ -19,7 +19,7 @@ from tidegate_local.local_stack import LocalStack
 PROGRAM: Final = "bench.ingest_program"
 RECORDS: Final = 400_000
 MANY_RECORDS: Final = 48_000
-PACED: Final = 600
+PACED: Final = 1_200
 TABLE_ROWS: Final = (1_000_000, 10_000_000)
 START_S: Final = 20.0
 P50_MS: Final = 1_500.0

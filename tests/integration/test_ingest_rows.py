@@ -40,6 +40,7 @@ from tidegate_delta.constraints.row_constraints import (
 from tidegate_delta.errors import InvalidRequest, Misconfigured
 from tidegate_producers.ingest.column_evolution import new_fields, wider_types
 from tidegate_producers.ingest.job import read_by, registered, translated
+from tidegate_producers.ingest.positions import OffsetsBySource
 from tidegate_producers.ingest.record_decoding import (
     DELETED,
     FIELD,
@@ -470,7 +471,8 @@ def test_a_record_for_another_table_need_not_fit_this_one(spark: SparkSession) -
 class Failing(RouteBatches):
     """Batches of which none can be written."""
 
-    def commit(self, rows: DataFrame) -> None:
+    def commit(self, rows: DataFrame, last: OffsetsBySource) -> None:
+        assert not last, "no partition"
         assert self.failure is None, "it is asked once"
         rows.select(F.raise_error(F.lit("no space left"))).collect()
 
@@ -483,11 +485,12 @@ def test_the_first_batch_that_fails_is_kept_and_those_behind_it_are_left_alone(
     job = RouteDependencies(route(), options, PLAIN, lambda _: {}, len)
     batches = Failing(job, target, {}, Progress())
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
-    writer = source.writeStream.foreachBatch(batches).trigger(availableNow=True)
+    writer = source.writeStream.foreachBatch(lambda rows, _: batches(rows, {}))
+    writer = writer.trigger(availableNow=True)
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     query.awaitTermination()
     assert "no space left" in str(batches.failure)
-    batches(spark.range(1), 1)
+    batches(spark.range(1), {})
     assert isinstance(batches.failure, PySparkException)
     assert not batches.progress.batches
 

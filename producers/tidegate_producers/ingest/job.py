@@ -26,6 +26,7 @@ from tidegate_producers.ingest.positions import (
     OffsetsBySource,
     SourcePartition,
     beginning,
+    ends_of_batch,
 )
 from tidegate_producers.ingest.preview import Preview, preview_of
 from tidegate_producers.ingest.record_decoding import (
@@ -222,7 +223,8 @@ class RouteRunner:
         )
         # Rows are part of the query, which Spark plans once, and not of each of its batches.
         rows = job.rows(records, target, sent)
-        writer = rows.writeStream.foreachBatch(run.batches).queryName(run.name)
+        on_batch = _with_ends(run.batches, run.checkpoint)
+        writer = rows.writeStream.foreachBatch(on_batch).queryName(run.name)
         writer = writer.option("checkpointLocation", run.checkpoint.as_uri())
         if self._once:
             writer = writer.trigger(availableNow=True)
@@ -382,6 +384,16 @@ class RouteRunner:
         if run.checkpoint is not None:
             shutil.rmtree(run.checkpoint, ignore_errors=True)
             run.checkpoint = None
+
+
+def _with_ends(batches: RouteBatches, checkpoint: Path) -> Callable[[DataFrame, int], None]:
+    """Return what `foreachBatch` calls: Spark has noted the offsets of a batch before."""
+
+    def on_batch(rows: DataFrame, batch_id: int) -> None:
+        noted = checkpoint / "offsets" / str(batch_id)
+        batches(rows, ends_of_batch(noted.read_text(encoding="utf-8")))
+
+    return on_batch
 
 
 def registered(url: str, properties: Mapping[str, str]) -> Schemas:

@@ -4,12 +4,13 @@ A topic's id is part of the application's name: a topic that is made anew counts
 is another source.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
 from tidegate_producers.ingest.settings import OnDataLoss, OnRestore, Start
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 
@@ -64,6 +65,28 @@ class Bounds(NamedTuple):
 
     first: int
     end: int
+
+
+def ends_of_batch(text: str) -> Mapping[tuple[str, int], int]:
+    """Return the offsets before which a batch of a Kafka source ends, by topic and partition.
+
+    `text` is what Spark has in a checkpoint's `offsets` for the batch: a line with the version of
+    that form, which later versions of Spark read, too, one about the query, and one of the source.
+    Raises: UnsupportedFeature, for another form.
+    """
+    version, _, *sources = text.splitlines()
+    if version != "v1" or len(sources) != 1:
+        raise UnsupportedFeature(
+            f"Spark's checkpoint has offsets of form {version!r} for {len(sources)} sources, where "
+            "v1 for one is known: set ingest.spark.spark.sql.streaming.offsetLog.formatVersion=1",
+            feature="offset log",
+        )
+    ends = json.loads(sources[0])
+    return {
+        (topic, int(partition)): end
+        for topic, partitions in ends.items()
+        for partition, end in partitions.items()
+    }
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,13 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from tidegate_delta.errors import InvalidRequest
 from tidegate_producers.cached_clients import client_for
 from tidegate_producers.ingest.dead_letters import DeadLetter, read_all
-from tidegate_producers.ingest.positions import SourcePartition
+from tidegate_producers.ingest.positions import NEVER, OffsetsBySource, SourcePartition
 from tidegate_producers.ingest.route_batches import (
     RERUNS_MAX,
     CopyAgain,
     Progress,
     RouteBatches,
     RouteDependencies,
-    Summary,
     contended,
 )
 from tidegate_producers.ingest.settings import RECORD_PARTS
@@ -53,18 +52,18 @@ class ReplayBatch(RouteBatches):
         self._move = move
         self._letters = letters
 
-    def _moves(self, summary: Summary) -> Positions:
+    def _moves(self, last: OffsetsBySource) -> Positions:
         app_id, expected, version = self._move
         return {app_id: (expected, version)}
 
-    def _check_topics(self, summary: Summary) -> None:
+    def _check_topics(self, last: OffsetsBySource) -> None:
         """The topics of the records may be gone: their bytes are here."""
 
     def _letter(self, row: Row) -> DeadLetter:
         letter = self._letters[f"{row['topic']}/{row['partition']}@{row['offset']}"]
         return replace(letter, reason=row["reason"], field=row["field"], attempt=letter.attempt + 1)
 
-    def _answer(self, rejected: Rejected, summary: Summary) -> bool:
+    def _answer(self, rejected: Rejected, last: OffsetsBySource) -> bool:
         raise InvalidRequest(
             f"another replay or commit came first ({rejected}): run the replay again, which "
             "begins behind it; nothing was committed by this one",
@@ -123,6 +122,9 @@ def _committed(
 ) -> Progress:
     """Commit letters, as rows for the table as it is, and return what became of them."""
     records, root = _frame(spark, list(letters.values())), dependencies.write.place.root
+    last: dict[SourcePartition, int] = {}
+    for letter in letters.values():
+        last[letter.source] = max(letter.offset, last.get(letter.source, NEVER))
     for _ in range(RERUNS_MAX):
         target = opened(dependencies.write.place)
         if target is None:
@@ -132,7 +134,7 @@ def _committed(
             )
         batch = ReplayBatch(dependencies, target, move, letters)
         try:
-            batch.commit(dependencies.rows(records, target))
+            batch.commit(dependencies.rows(records, target), last)
         except CopyAgain:
             continue
         return batch.progress

@@ -8,17 +8,19 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame, Observation, Row
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from tidegate_delta.errors import InvalidRequest, TidegateError
 from tidegate_delta.schema.types import DataType
 from tidegate_producers.cached_clients import client_for
+from tidegate_producers.datasource.outcome_logging import log_outcome
 from tidegate_producers.ingest.column_evolution import new_fields, wider_types
 from tidegate_producers.ingest.dead_letters import DeadLetter
 from tidegate_producers.ingest.positions import (
@@ -42,9 +44,10 @@ from tidegate_producers.ingest.settings import OWN_PREFIX, Route
 from tidegate_producers.ingest.target_table import TargetTable, check_names, fitted, opened
 from tidegate_producers.ingest.upsert import upserted
 from tidegate_producers.options import WriteOptions, for_writing
+from tidegate_producers.table.new_files import append
 from tidegate_producers.table.table import Table
 from tidegate_producers.table.target_frame import quoted
-from tidegate_producers.writing.once import OF_POSITIONS, Positions
+from tidegate_producers.writing.once import OF_POSITIONS, Positions, moving
 from tidegate_runtime.client.client import Rejected
 
 _log = logging.getLogger(__name__)
@@ -54,6 +57,12 @@ SHARE_FROM: Final = 100
 
 RERUNS_MAX: Final = 20
 """How often a batch is written again because another commit changed the table meanwhile."""
+
+RECORD_BYTES: Final = 1024
+"""How large the value of a record is taken to be until a batch has shown it."""
+
+ONE_TASK_RECORDS_MAX: Final = 20_000
+"""How many records one task reads and writes sooner than several read them and one writes."""
 
 SENT: Final = "it was a dead letter before the job was started with other options: replay it"
 
@@ -82,20 +91,39 @@ class Progress:
 
 @dataclass(frozen=True)
 class Summary:
-    """A batch as Spark has read it.
+    """What Spark has seen while it read a batch.
 
-    Per source partition its last offset; in all how many records, rows, dead letters and bytes of
-    values there are, the names of fields that have no column, and those of schemas that were not
-    known when the query was planned.
+    How many records, rows, dead letters and bytes of values there are, the names of fields that
+    have no column, and those of schemas that were not known when the query was planned.
     """
 
-    last: OffsetsBySource
     records: int
     rows: int
     dead_letters: int
     value_bytes: int
     unknown: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, observation: Observation) -> "Summary":
+        """Return what was seen of observed rows, which have been read."""
+        seen = observation.get
+        names = ("unknown", "missing")
+        return cls(**{**seen, **{name: tuple(sorted(seen[name])) for name in names}})
+
+
+def observed(rows: DataFrame, observation: Observation) -> DataFrame:
+    """Return rows that are counted as they are read, whatever reads them."""
+    is_dead = F.col(REASON).isNotNull()
+    return rows.observe(
+        observation,
+        F.count("*").alias("records"),
+        F.count_if(~is_dead & F.col(IS_IN)).alias("rows"),
+        F.count_if(is_dead).alias("dead_letters"),
+        F.coalesce(F.sum(f"{OWN_PREFIX}bytes"), F.lit(0)).alias("value_bytes"),
+        F.array_distinct(F.flatten(F.collect_set(UNKNOWN))).alias("unknown"),
+        F.array_distinct(F.flatten(F.collect_set(MISSING))).alias("missing"),
+    )
 
 
 @dataclass(frozen=True)
@@ -145,48 +173,42 @@ class RouteBatches:
         self._write = job.write
         self._root = self._write.place.root
         self._skipped: dict[SourcePartition, int] = {}
+        self._record_bytes = float(RECORD_BYTES)
         self.progress = progress
         self.failure: Exception | None = None
         self.lock = threading.Lock()
 
-    def __call__(self, rows: DataFrame, _batch_id: int) -> None:
-        """Commit a batch, or keep why not: a CopyAgain, TidegateError, or error of Spark's.
+    def __call__(self, rows: DataFrame, ends: Mapping[tuple[str, int], int]) -> None:
+        """Commit a batch, which ends before some offsets by topic and partition, or keep why not: a
+        CopyAgain, TidegateError, or error of Spark's.
 
         Spark does not see it: it would print Java's stack for a change of columns, too.
         """
         if self.failure is not None:
             return
         try:
-            self.commit(rows)
+            self.commit(rows, {self._source(*place): end - 1 for place, end in ends.items()})
         except (CopyAgain, TidegateError, PySparkException, Py4JError) as error:
             self.failure = error
 
-    def commit(self, rows: DataFrame) -> None:
-        """Commit a batch. Raises: CopyAgain; TidegateError; Spark's errors."""
-        cached = rows.persist()
-        try:
-            for _ in range(RERUNS_MAX):
-                if self._is_copied(cached):
-                    return
-        finally:
-            cached.unpersist()
+    def commit(self, rows: DataFrame, last: OffsetsBySource) -> None:
+        """Commit a batch, of which each partition has these last offsets.
+
+        Raises: CopyAgain; TidegateError; Spark's errors.
+        """
+        self._check_topics(last)
+        for _ in range(RERUNS_MAX):
+            behind = {s: at for s, at in last.items() if at > self._known.get(s, NEVER)}
+            if not behind or self._is_copied(rows, behind):
+                return
         raise contended(self._root)
 
-    def _is_copied(self, rows: DataFrame) -> bool:
+    def _is_copied(self, rows: DataFrame, last: OffsetsBySource) -> bool:
         """Commit a batch, and return whether it is done; False if it must be written again."""
-        rows = self._new(rows)
-        summary = self._summary(rows)
-        if not summary.last:
-            return True
-        if self._job.texts.learn(summary.missing):
-            raise CopyAgain("records have schemas that were not known")
-        self._check_topics(summary)
-        if self._is_beyond(summary.last):
+        if self._is_beyond(last):
             return False
         self._check_target()
-        self._evolve(rows, summary)
-        self._send_dead_letters(rows, summary)
-        return self._is_committed(rows, summary)
+        return self._is_committed(self._new(rows), last)
 
     def _check_target(self) -> None:
         """Check that rows are made for the table as it is. Raises: CopyAgain."""
@@ -211,37 +233,14 @@ class RouteBatches:
         place = F.concat_ws("/", topic, partition.cast("string"))
         return rows.where(offset > F.coalesce(positions[place], F.lit(NEVER)))
 
-    def _summary(self, rows: DataFrame) -> Summary:
-        is_dead, is_in = F.col(REASON).isNotNull(), F.col(IS_IN)
-        grouped = rows.groupBy(f"{OWN_PREFIX}topic", f"{OWN_PREFIX}partition").agg(
-            F.max(f"{OWN_PREFIX}offset").alias("last"),
-            F.count("*").alias("records"),
-            F.count_if(~is_dead & is_in).alias("rows"),
-            F.count_if(is_dead).alias("dead_letters"),
-            F.sum(f"{OWN_PREFIX}bytes").alias("value_bytes"),
-            F.flatten(F.collect_set(UNKNOWN)).alias("unknown"),
-            F.flatten(F.collect_set(MISSING)).alias("missing"),
-        )
-        found = grouped.collect()
-        last = {self._source(row[0], row[1]): int(row["last"]) for row in found}
-        records, rows_count, dead_letters, value_bytes = (
-            sum(int(row[name] or 0) for row in found)
-            for name in ("records", "rows", "dead_letters", "value_bytes")
-        )
-        unknown = sorted({name for row in found for name in row["unknown"]})
-        missing = {name for row in found for name in row["missing"]}
-        return Summary(
-            last, records, rows_count, dead_letters, value_bytes, tuple(unknown), tuple(missing)
-        )
-
     def _source(self, topic: str, partition: int) -> SourcePartition:
         if topic not in self._ids:
             self._ids |= self._job.topic_ids([topic])
         return SourcePartition(topic, self._ids[topic], partition)
 
-    def _check_topics(self, summary: Summary) -> None:
+    def _check_topics(self, last: OffsetsBySource) -> None:
         """Check that the topics are still those that the batch was read from. Raises: CopyAgain."""
-        topics = sorted({source.topic for source in summary.last})
+        topics = sorted({source.topic for source in last})
         ids = self._job.topic_ids(topics)
         for topic in topics:
             if ids[topic] != self._ids[topic]:
@@ -294,23 +293,78 @@ class RouteBatches:
             error_class="TooManyDeadLetters",
         )
 
-    def _is_committed(self, rows: DataFrame, summary: Summary) -> bool:
-        positions = self._moves(summary)
-        good = rows.where(F.col(REASON).isNull() & F.col(IS_IN))
+    def _is_committed(self, rows: DataFrame, last: OffsetsBySource) -> bool:
+        """Write rows, with positions; return whether that is done, False for the rest to be tried.
+
+        Raises: CopyAgain, TidegateError and Spark's errors, and nothing is committed.
+        """
+        positions = self._moves(last)
+        is_merged = self._job.route.mode == "upsert"
+        # An upsert reads its rows more than once.
+        rows = rows.persist() if is_merged else rows
+        try:
+            summary, version = (
+                self._merged(rows, positions) if is_merged else self._appended(rows, positions)
+            )
+        except Rejected as rejected:
+            return self._answer(rejected, last)
+        finally:
+            if is_merged:
+                rows.unpersist()
+        self._done(summary, last, version)
+        return True
+
+    def _merged(self, rows: DataFrame, positions: Positions) -> tuple[Summary, int | None]:
+        observation = Observation()
+        observed(rows, observation).write.format("noop").mode("overwrite").save()
+        summary = self._ready(rows, observation)
         table = Table(rows.sparkSession, self._root, _table_options(self._job.options))
         table = table.moving(positions)
-        try:
-            if self._job.route.mode == "upsert":
-                version = upserted(table, good, self._target.given.names, self._job.route)
-            else:
-                columns = [F.col(quoted(name)) for name in self._target.given.names]
-                size = self._job.route.target_file_bytes
-                files = max(1, -(-summary.value_bytes // size))
-                version = table.append(good.select(*columns).coalesce(files))
-        except Rejected as rejected:
-            return self._answer(rejected, summary)
-        self._done(summary, version)
-        return True
+        names = self._target.given.names
+        return summary, upserted(table, _good(rows), names, self._job.route)
+
+    def _appended(self, rows: DataFrame, positions: Positions) -> tuple[Summary, int | None]:
+        """Append rows in one pass: they are read, counted and written, and then proposed."""
+        route = self._job.route
+        # Offsets may have gaps, and the first ones may be gone.
+        offsets = sum(version - known for known, version in positions.values())
+        records = min(offsets, route.batch_records_max)
+        files = max(1, -(-round(records * self._record_bytes) // route.target_file_bytes))
+        observation, summaries = Observation(), list[Summary]()
+        good = _good(observed(rows, observation)).select(
+            *(F.col(quoted(name)) for name in self._target.given.names)
+        )
+        is_small = records <= ONE_TASK_RECORDS_MAX
+        good = good.coalesce(files) if is_small else good.repartition(files)
+        outcome = moving(
+            client_for(self._write.kafka),
+            self._write,
+            positions,
+            "WRITE",
+            partial(
+                append,
+                good,
+                self._write,
+                ready=lambda: summaries.append(self._ready(rows, observation)),
+            ),
+        )
+        log_outcome(self._root, outcome)
+        [summary] = summaries
+        return summary, None if outcome is None else outcome.version
+
+    def _ready(self, rows: DataFrame, observation: Observation) -> Summary:
+        """Do what comes between a batch's reading and its proposal; return what was seen in it.
+
+        Raises: CopyAgain, for schemas or columns that it needs; as `_send_dead_letters`.
+        """
+        summary = Summary.of(observation)
+        if summary.records:
+            self._record_bytes = summary.value_bytes / summary.records
+        if self._job.texts.learn(summary.missing):
+            raise CopyAgain("records have schemas that were not known")
+        self._evolve(rows, summary)
+        self._send_dead_letters(rows, summary)
+        return summary
 
     def _evolve(self, rows: DataFrame, summary: Summary) -> None:
         """Add columns for fields that have none, and widen types, as the route says.
@@ -341,9 +395,9 @@ class RouteBatches:
             f"columns of {self._root} have changed: {', '.join([*added.names, *wider])}"
         )
 
-    def _moves(self, summary: Summary) -> Positions:
+    def _moves(self, last: OffsetsBySource) -> Positions:
         """Return the positions that a batch moves, each from the one that the table has."""
-        return {source.app_id: (self._known[source], at) for source, at in summary.last.items()}
+        return {source.app_id: (self._known[source], at) for source, at in last.items()}
 
     def _is_beyond(self, last: OffsetsBySource) -> bool:
         """Ask for the positions of partitions that were added since the query began; return whether
@@ -364,7 +418,7 @@ class RouteBatches:
         answer = client.app_versions(self._root, app_ids, self._write.outcome_timeout_s)
         return {source: answer[source.app_id] for source in sources}
 
-    def _answer(self, rejected: Rejected, summary: Summary) -> bool:
+    def _answer(self, rejected: Rejected, last: OffsetsBySource) -> bool:
         """Return whether a batch that was refused is in the table; False if the rest must be tried.
 
         Raises: Rejected, for what trying again can't help; CopyAgain; InvalidRequest, for a table
@@ -375,18 +429,18 @@ class RouteBatches:
             if rejection is None or rejection.advice not in ("rerun", "rebase"):
                 raise rejected
             return False
-        current = self._ask(list(summary.last))
+        current = self._ask(list(last))
         after_restore = self._job.route.after_restore
-        known = {source: self._known[source] for source in summary.last}
+        known = {source: self._known[source] for source in last}
         check_not_behind(known, current, self._root, after_restore)
         if any(current[source] < known[source] for source in current) and after_restore == "again":
             raise CopyAgain(f"{self._root} was put back to an earlier state")
         self._known |= current
         self._skipped |= {source: at for source, at in current.items() if at > known[source]}
-        return all(current[source] >= last for source, last in summary.last.items())
+        return all(current[source] >= at for source, at in last.items())
 
-    def _done(self, summary: Summary, version: int | None) -> None:
-        self._known |= summary.last
+    def _done(self, summary: Summary, last: OffsetsBySource, version: int | None) -> None:
+        self._known |= last
         # Where another job is further, records up to its position are still to be left out.
         self._skipped = {s: at for s, at in self._skipped.items() if self._known[s] == at}
         with self.lock:
@@ -396,7 +450,7 @@ class RouteBatches:
             progress.rows += summary.rows
             progress.dead_letters += summary.dead_letters
             progress.batches += 1
-            progress.positions |= summary.last
+            progress.positions |= last
 
 
 def contended(root: str) -> InvalidRequest:
@@ -454,6 +508,11 @@ def _doubly_filled(names: Sequence[str]) -> Column:
 
 def _lower(names: Sequence[str]) -> list[str]:
     return [name.lower() for name in names]
+
+
+def _good(rows: DataFrame) -> DataFrame:
+    """Return the rows that come into the table."""
+    return rows.where(F.col(REASON).isNull() & F.col(IS_IN))
 
 
 def _letter_columns() -> list[Column]:

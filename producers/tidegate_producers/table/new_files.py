@@ -4,7 +4,7 @@ An append is one proposal. An overwrite puts other rows instead of those for whi
 true.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import orjson
@@ -63,11 +63,16 @@ from tidegate_runtime.table_io.open_table import head_version, open_keys
 
 @refusals_of_tasks()
 def append(
-    rows: DataFrame, options: WriteOptions, request: WriteRequest | None = None
+    rows: DataFrame,
+    options: WriteOptions,
+    request: WriteRequest | None = None,
+    *,
+    ready: Callable[[], object] = lambda: None,
 ) -> Outcome | None:
     """Append rows to a table, completed and checked as the table requires; return the outcome.
 
-    The request is that of the options, unless another is given.
+    The request is that of the options, unless another is given. `ready` is called once the rows are
+    read and written, before they are proposed; what it raises is raised.
     Raises: InvalidRequest, for a row that violates a constraint; UnsupportedFeature; Rejected;
     OutcomeUnknown; Spark's errors for rows that can't be computed.
     """
@@ -76,7 +81,9 @@ def append(
     check_mode(options, "append")
     if head_version(store) is None:
         planned = plan(client, from_spark(rows.schema), "append", options)
-        return commit(client, planned, _written(rows, planned), request)
+        adds = _written(rows, planned)
+        ready()
+        return commit(client, planned, adds, request)
     live_keys = open_keys(store)
     required = requirements(live_keys.metadata, live_keys.protocol)
     schema = check_open_to(live_keys, options.place.root)
@@ -90,6 +97,7 @@ def append(
     attestation = Attestation(tuple(hashes(expressions(required))))
     if not columns:
         adds = _written(checked(completed, required, given_names, table), planned)
+        ready()
         return commit(client, planned, adds, replace(request, attestation=attestation))
     target = target_of(client.require(options.place.root, request.timeout_s), planned)
     cached = completed.persist()
@@ -103,6 +111,7 @@ def append(
         adds = _written(checked(complete.rows, required, given_names, table), planned)
     finally:
         cached.unpersist()
+    ready()
     numbered_attestation = replace(attestation, identity_usage=complete.usages)
     return commit(client, planned, adds, replace(request, attestation=numbered_attestation))
 

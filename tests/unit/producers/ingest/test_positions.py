@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
 from tidegate_producers.ingest.positions import (
     Bounds,
     SourcePartition,
     beginning,
     check_not_behind,
+    ends_of_batch,
     source_of,
 )
 from tidegate_producers.ingest.settings import start_of
@@ -109,6 +110,17 @@ def test_a_table_that_is_as_far_or_further_was_not_put_back(
 def test_what_was_put_back_is_no_fault_where_the_route_decides() -> None:
     check_not_behind({A: 41}, {A: 3}, "file:///t", "again")
     check_not_behind({A: 41}, {A: 3}, "file:///t", "skip")
+
+
+def test_a_batch_ends_before_the_offsets_that_spark_has_noted() -> None:
+    noted = 'v1\n{"batchWatermarkMs":0}\n{"orders":{"1":7,"0":5},"more":{"0":1}}'
+    assert ends_of_batch(noted) == {("orders", 1): 7, ("orders", 0): 5, ("more", 0): 1}
+
+
+@pytest.mark.parametrize("noted", ["v2\n{}\n{}", "v1\n{}\n{}\n{}", "v1\n{}"])
+def test_another_form_of_sparks_notes_names_the_setting(noted: str) -> None:
+    with pytest.raises(UnsupportedFeature, match=r"ingest\.spark\..*formatVersion=1"):
+        ends_of_batch(noted)
 
 
 def test_spark_gets_offsets_by_topic_and_partition() -> None:
