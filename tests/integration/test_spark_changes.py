@@ -504,6 +504,33 @@ def test_each_verb_that_changes_rows_moves_positions_with_it(
 
 
 @pytest.mark.parametrize("table", [BY_VECTORS], indirect=True)
+def test_a_lease_of_identity_values_does_not_seem_to_be_the_write_that_is_done_once(
+    table: Table, spark: SparkSession
+) -> None:
+    options, path = table._given, f"{table.root} numbered"
+    making = Table.createIfNotExists(spark, options).location(path)
+    making = making.addColumn("i", "long", generatedAlwaysAs=IdentityGenerator())
+    numbers = making.addColumn("k", "long").execute()
+    once, merging = (Table(spark, path, {**options, "txnAppId": name}) for name in ("a", "m"))
+
+    def merged(into: Table, number: int, batch_id: int | None = None) -> int | None:
+        source = spark.range(number, number + 1).withColumnRenamed("id", "k").alias("s")
+        merge = into.alias("t").merge(source, "t.k = s.k")
+        return merge.whenNotMatchedInsertAll().execute(batch_id)
+
+    row = spark.range(0, 1).withColumnRenamed("id", "k")
+    for is_done in (False, True):
+        moved = [numbers.moving({name: (-1, 0)}) for name in ("appended", "merged")]
+        versions = [once.append(row, batch_id=0), moved[0].append(row)]
+        versions += [merged(merging, 1, 1), merged(moved[1], 2)]
+        assert [version is None for version in versions] == 4 * [is_done]
+        numbers.append(row, {"txnAppId": "batch", "txnVersion": "0"})
+    rows = [tuple(found) for found in numbers.to_df().select("k", "i").collect()]
+    assert sorted(k for k, _ in rows) == [0, 0, 0, 1, 2]
+    assert len({i for _, i in rows}) == 5
+
+
+@pytest.mark.parametrize("table", [BY_VECTORS], indirect=True)
 def test_rows_that_others_delete_matter_to_a_merge_only_where_it_would_insert(
     table: Table,
     spark: SparkSession,

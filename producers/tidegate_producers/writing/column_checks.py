@@ -445,7 +445,11 @@ def with_attestation(proposal: Proposal, attestation: Attestation) -> Proposal:
 def lease(
     target: proposal_builders.Target, stamp: proposal_builders.Stamp, *demands: IdentityDemand
 ) -> Proposal:
-    """Return a proposal that leases identity values; the outcome's `assigned` holds the blocks."""
-    draft = proposal_builders.append(target, stamp, ())
+    """Return a proposal that leases identity values; the outcome's `assigned` holds the blocks.
+
+    Application transactions of the stamp are left to the proposal that brings the rows: with them
+    here, the table would seem to have the rows already.
+    """
+    draft = proposal_builders.append(target, replace(stamp, app_txn=None, app_txns=()), ())
     lease_fields = {"operation": Operation(name=LEASE), "identity_leases": demands}
     return draft.model_copy(update=lease_fields)
