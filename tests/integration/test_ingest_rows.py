@@ -485,12 +485,12 @@ def test_the_first_batch_that_fails_is_kept_and_those_behind_it_are_left_alone(
     job = RouteDependencies(route(), options, PLAIN, lambda _: {}, len)
     batches = Failing(job, target, {}, Progress())
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
-    writer = source.writeStream.foreachBatch(lambda rows, _: batches(rows, {}))
+    writer = source.writeStream.foreachBatch(lambda rows, _: batches(rows, dict))
     writer = writer.trigger(availableNow=True)
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     query.awaitTermination()
     assert "no space left" in str(batches.failure)
-    batches(spark.range(1), {})
+    batches(spark.range(1), dict)
     assert isinstance(batches.failure, PySparkException)
     assert not batches.progress.batches
 

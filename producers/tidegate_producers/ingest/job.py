@@ -391,7 +391,7 @@ def _with_ends(batches: RouteBatches, checkpoint: Path) -> Callable[[DataFrame, 
 
     def on_batch(rows: DataFrame, batch_id: int) -> None:
         noted = checkpoint / "offsets" / str(batch_id)
-        batches(rows, ends_of_batch(noted.read_text(encoding="utf-8")))
+        batches(rows, lambda: ends_of_batch(noted.read_text(encoding="utf-8")))
 
     return on_batch
 

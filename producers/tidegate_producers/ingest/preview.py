@@ -10,7 +10,8 @@ from pyspark.sql.types import StructType
 
 from tidegate_producers.cli.output import plain, show
 from tidegate_producers.ingest.positions import OffsetsBySource
-from tidegate_producers.ingest.record_decoding import FIELD, IS_IN, REASON
+from tidegate_producers.ingest.record_decoding import FIELD, REASON
+from tidegate_producers.ingest.route_batches import good_rows
 from tidegate_producers.ingest.settings import OWN_PREFIX
 from tidegate_producers.ingest.target_table import TargetTable
 from tidegate_producers.table.target_frame import quoted
@@ -37,7 +38,7 @@ def preview_of(
 ) -> Preview:
     """Return what a route would do with the first records."""
     columns = [F.col(quoted(column)) for column in target.given.names]
-    good = rows.where(F.col(REASON).isNull() & F.col(IS_IN)).select(*columns)
+    good = good_rows(rows).select(*columns)
     place = F.concat_ws("/", f"{OWN_PREFIX}topic", f"{OWN_PREFIX}partition")
     at = F.concat_ws("@", place, f"{OWN_PREFIX}offset")
     bad = rows.where(F.col(REASON).isNotNull()).select(at, FIELD, REASON)

@@ -178,16 +178,16 @@ class RouteBatches:
         self.failure: Exception | None = None
         self.lock = threading.Lock()
 
-    def __call__(self, rows: DataFrame, ends: Mapping[tuple[str, int], int]) -> None:
-        """Commit a batch, which ends before some offsets by topic and partition, or keep why not: a
-        CopyAgain, TidegateError, or error of Spark's.
+    def __call__(self, rows: DataFrame, noted: Callable[[], Mapping[tuple[str, int], int]]) -> None:
+        """Commit a batch, or keep why not: a CopyAgain, TidegateError, or error of Spark's.
+        `noted` returns the offsets before which the batch ends, by topic and partition.
 
         Spark does not see it: it would print Java's stack for a change of columns, too.
         """
         if self.failure is not None:
             return
         try:
-            self.commit(rows, {self._source(*place): end - 1 for place, end in ends.items()})
+            self.commit(rows, {self._source(*place): end - 1 for place, end in noted().items()})
         except (CopyAgain, TidegateError, PySparkException, Py4JError) as error:
             self.failure = error
 
@@ -196,10 +196,13 @@ class RouteBatches:
 
         Raises: CopyAgain; TidegateError; Spark's errors.
         """
-        self._check_topics(last)
         for _ in range(RERUNS_MAX):
             behind = {s: at for s, at in last.items() if at > self._known.get(s, NEVER)}
-            if not behind or self._is_copied(rows, behind):
+            if not behind:
+                # Those of a topic that was made anew may be behind the old one's.
+                self._check_topics(last)
+                return
+            if self._is_copied(rows, behind):
                 return
         raise contended(self._root)
 
@@ -298,14 +301,11 @@ class RouteBatches:
 
         Raises: CopyAgain, TidegateError and Spark's errors, and nothing is committed.
         """
-        positions = self._moves(last)
         is_merged = self._job.route.mode == "upsert"
         # An upsert reads its rows more than once.
         rows = rows.persist() if is_merged else rows
         try:
-            summary, version = (
-                self._merged(rows, positions) if is_merged else self._appended(rows, positions)
-            )
+            summary, version = self._merged(rows, last) if is_merged else self._appended(rows, last)
         except Rejected as rejected:
             return self._answer(rejected, last)
         finally:
@@ -314,24 +314,24 @@ class RouteBatches:
         self._done(summary, last, version)
         return True
 
-    def _merged(self, rows: DataFrame, positions: Positions) -> tuple[Summary, int | None]:
+    def _merged(self, rows: DataFrame, last: OffsetsBySource) -> tuple[Summary, int | None]:
         observation = Observation()
         observed(rows, observation).write.format("noop").mode("overwrite").save()
-        summary = self._ready(rows, observation)
+        summary = self._ready(rows, observation, last)
         table = Table(rows.sparkSession, self._root, _table_options(self._job.options))
-        table = table.moving(positions)
+        table = table.moving(self._moves(last))
         names = self._target.given.names
-        return summary, upserted(table, _good(rows), names, self._job.route)
+        return summary, upserted(table, good_rows(rows), names, self._job.route)
 
-    def _appended(self, rows: DataFrame, positions: Positions) -> tuple[Summary, int | None]:
+    def _appended(self, rows: DataFrame, last: OffsetsBySource) -> tuple[Summary, int | None]:
         """Append rows in one pass: they are read, counted and written, and then proposed."""
-        route = self._job.route
+        route, positions = self._job.route, self._moves(last)
         # Offsets may have gaps, and the first ones may be gone.
         offsets = sum(version - known for known, version in positions.values())
         records = min(offsets, route.batch_records_max)
         files = max(1, -(-round(records * self._record_bytes) // route.target_file_bytes))
         observation, summaries = Observation(), list[Summary]()
-        good = _good(observed(rows, observation)).select(
+        good = good_rows(observed(rows, observation)).select(
             *(F.col(quoted(name)) for name in self._target.given.names)
         )
         is_small = records <= ONE_TASK_RECORDS_MAX
@@ -345,18 +345,20 @@ class RouteBatches:
                 append,
                 good,
                 self._write,
-                ready=lambda: summaries.append(self._ready(rows, observation)),
+                ready=lambda: summaries.append(self._ready(rows, observation, last)),
             ),
         )
         log_outcome(self._root, outcome)
         [summary] = summaries
         return summary, None if outcome is None else outcome.version
 
-    def _ready(self, rows: DataFrame, observation: Observation) -> Summary:
+    def _ready(self, rows: DataFrame, observation: Observation, last: OffsetsBySource) -> Summary:
         """Do what comes between a batch's reading and its proposal; return what was seen in it.
 
-        Raises: CopyAgain, for schemas or columns that it needs; as `_send_dead_letters`.
+        Raises: CopyAgain, for schemas or columns that it needs, and for a topic that was made anew
+        until it was read; as `_send_dead_letters`.
         """
+        self._check_topics(last)
         summary = Summary.of(observation)
         if summary.records:
             self._record_bytes = summary.value_bytes / summary.records
@@ -510,7 +512,7 @@ def _lower(names: Sequence[str]) -> list[str]:
     return [name.lower() for name in names]
 
 
-def _good(rows: DataFrame) -> DataFrame:
+def good_rows(rows: DataFrame) -> DataFrame:
     """Return the rows that come into the table."""
     return rows.where(F.col(REASON).isNull() & F.col(IS_IN))
 
