@@ -7,7 +7,7 @@ its read set (the grammar of `predicate_tree`), which the model takes as plain o
 rules that concern several fields.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from typing import Any, Final
 
@@ -174,61 +174,76 @@ def _kind(*names: str) -> Mapping[str, Schema]:
 
 def _rules() -> list[Schema]:
     """Return what the committer requires of several fields together."""
+    return [*_kind_rules(), *_field_rules()]
+
+
+def _kind_rules() -> Iterator[Schema]:
+    """Yield the fields that each kind of proposal has."""
     # A proposal without `kind` is a commit.
     commit = {"properties": _kind("commit")}
     read = _has(read_version={"minimum": 0})
     unread = _has(read_version={"maximum": -1})
-    some_rows = {"anyOf": [_has(actions=_FILLED), _has(dv_intents=_FILLED)]}
-    empty_lists = dict.fromkeys(("actions", "dv_intents", "row_mapping"), _EMPTY)
-    no_files = {"properties": {**empty_lists, "claim_check": _ABSENT}}
-    return [
-        _if(
-            {"allOf": [commit, read]},
-            _has(table_id=_GIVEN),
-            "A commit to a table names the `metaData.id` that was read.",
-        ),
-        _if(
-            {"allOf": [commit, unread]},
-            {"properties": {"table_id": _ABSENT}},
-            "A proposal that creates a table has no `table_id`.",
-        ),
-        _if(
-            _has(**_kind("cancel")),
-            _has(cancels=_GIVEN),
-            "A cancel names the proposal in `cancels`.",
-        ),
-        _if(_has(**_kind("halt")), _has(reason=_GIVEN), "A halt says why, in `reason`."),
-        _if(
-            _has(**_kind("app_versions")),
-            _has(app_ids=_FILLED),
-            "A question for `app_versions` names the applications in `app_ids`.",
-        ),
-        _if(
-            _has(**_kind("verbatim")),
-            _has(exact_version=_GIVEN, claim_check=_GIVEN),
-            "A verbatim proposal has `exact_version` and `claim_check`.",
-        ),
-        _if(
-            _has(verify_files={"const": True}),
-            commit,
-            "`verify_files` is for proposals of the kind `commit`.",
-        ),
-        _if(
-            some_rows,
-            {"properties": {"claim_check": _ABSENT}},
-            "`actions` and `dv_intents` are in the record, or all in the file of `claim_check`.",
-        ),
-        _if(
-            _has(metadata_patch=_GIVEN),
-            no_files,
-            "A `metadata_patch` comes without actions, intents or a claim check.",
-        ),
-        _if(
-            _has(row_mapping=_FILLED),
-            {"properties": {"dv_intents": _EMPTY}},
-            "Rows that move (`row_mapping`) come without rows that leave.",
-        ),
-    ]
+    yield _if(
+        {"allOf": [commit, read]},
+        _has(table_id=_GIVEN),
+        "A commit to a table names the `metaData.id` that was read.",
+    )
+    yield _if(
+        {"allOf": [commit, unread]},
+        {"properties": {"table_id": _ABSENT}},
+        "A proposal that creates a table has no `table_id`.",
+    )
+    yield _if(
+        _has(**_kind("cancel")), _has(cancels=_GIVEN), "A cancel names the proposal in `cancels`."
+    )
+    yield _if(_has(**_kind("halt")), _has(reason=_GIVEN), "A halt says why, in `reason`.")
+    yield _if(
+        _has(**_kind("app_versions")),
+        _has(app_ids=_FILLED),
+        "A question for `app_versions` names the applications in `app_ids`.",
+    )
+    yield _if(
+        _has(**_kind("verbatim")),
+        _has(exact_version=_GIVEN, claim_check=_GIVEN),
+        "A verbatim proposal has `exact_version` and `claim_check`.",
+    )
+    yield _if(
+        _has(verify_files={"const": True}),
+        commit,
+        "`verify_files` is for proposals of the kind `commit`.",
+    )
+
+
+def _field_rules() -> Iterator[Schema]:
+    """Yield which fields come without which."""
+    no_rows = {
+        **dict.fromkeys(("dv_intents", "row_mapping"), _EMPTY),
+        "claim_check": _ABSENT,
+    }
+    only_transactions = {"actions": {"items": _has(txn=_GIVEN)}, "metadata_patch": _ABSENT}
+    yield _if(
+        {"anyOf": [_has(actions=_FILLED), _has(dv_intents=_FILLED)]},
+        {"properties": {"claim_check": _ABSENT}},
+        "`actions` and `dv_intents` are in the record, or all in the file of `claim_check`.",
+    )
+    yield _if(
+        _has(metadata_patch=_GIVEN),
+        {"properties": {**no_rows, "actions": _EMPTY}},
+        "A `metadata_patch` comes without actions, intents or a claim check.",
+    )
+    yield _if(
+        _has(row_mapping=_FILLED),
+        {"properties": {"dv_intents": _EMPTY}},
+        "Rows that move (`row_mapping`) come without rows that leave.",
+    )
+    yield _if(
+        {
+            "properties": {**no_rows, **only_transactions, "identity_leases": _FILLED},
+            "required": ["identity_leases"],
+        },
+        {"properties": {"actions": _EMPTY, "app_txns": _EMPTY, "app_txn": _ABSENT}},
+        "Values leased without rows (`identity_leases`) come without application transactions.",
+    )
 
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"

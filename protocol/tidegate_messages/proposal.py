@@ -269,7 +269,8 @@ class Proposal(Message):
     of the change feed learn which rows changed: `explicit`, from the `cdc` actions; `implicit`,
     from the added and removed files, as no removed row is among the added ones; `none`, as no row
     changes. `identity_usage` are the values of identity columns in its files, `identity_leases`
-    values that it wants to reserve for later files.
+    values that it wants to reserve for later files. Without files of its own, a lease has no
+    application transactions: they come with the files.
 
     `verify_files` asks the committer to look, before it decides, whether each new file is there and
     has its `size`; the table property `tidegate.verifyFiles` asks for it for all proposals.
@@ -333,7 +334,20 @@ class Proposal(Message):
             raise ValueError("a `metadata_patch` comes without actions, intents or a claim check")
         if self.row_mapping and self.dv_intents:
             raise ValueError("rows that move (`row_mapping`) come without rows that leave")
+        if self.identity_leases and self._has_only_transactions:
+            raise ValueError(
+                "`identity_leases` without rows come without `app_txn`, `app_txns` and `txn` "
+                "actions: send those with the rows, which would else count as written already"
+            )
         return self
+
+    @property
+    def _has_only_transactions(self) -> bool:
+        """Whether application transactions are all that it would change."""
+        if self.claim_check or self.dv_intents or self.metadata_patch or self.row_mapping:
+            return False
+        has_others = any("txn" not in action for action in self.actions)
+        return not has_others and bool(self.actions or self.app_txn or self.app_txns)
 
     @property
     def claim(self) -> ClaimCheck:

@@ -28,6 +28,18 @@ def body(**more: Any) -> bytes:
     return orjson.dumps({**wire, "read_version": 3, **more})
 
 
+LEASED: dict[str, Any] = {"identity_leases": [{"column": "n", "count": 5}]}
+APP = {"app_id": "a", "version": 1}
+TXN = {"txn": {"appId": "a", "version": 1}}
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"app_txn": APP, "actions": [TXN, {"remove": {"path": "p", "dataChange": True}}]}]
+)
+def test_a_lease_has_no_transactions_or_rows_that_they_are_for(more: dict[str, Any]) -> None:
+    assert decode(Proposal, body(**LEASED, **more)).identity_leases[0].count == 5
+
+
 def test_what_is_absent_is_not_written() -> None:
     wire = orjson.loads(encode(PROPOSAL))
     assert "deadline_ms" not in wire
@@ -90,6 +102,9 @@ def test_a_newer_writers_fields_come_through() -> None:
         (body(kind="verbatim"), "exact_version"),
         (body(kind="else"), "kind"),
         (body(actions=[{}], claim_check={"path": "p", "size": 1, "sha256": "0" * 64}), "not both"),
+        (body(**LEASED, app_txns=[{**APP, "expected": -1}]), "identity_leases.*with the rows"),
+        (body(**LEASED, app_txn=APP), "with the rows"),
+        (body(**LEASED, actions=[TXN]), "with the rows"),
     ],
 )
 def test_what_cannot_be_read_is_malformed_at_a_named_place(
