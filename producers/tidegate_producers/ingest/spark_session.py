@@ -18,7 +18,10 @@ AVRO: Final = "spark-avro_2.13"
 _JARS: Final = ("spark.jars.packages", "spark.jars")
 _REMOTE: Final = "SPARK_REMOTE"
 _MASTER: Final = "spark.master"
-_DEFAULTS: Final = {
+_CHECKPOINT_FILES: Final = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+DEFAULTS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -26,6 +29,9 @@ _DEFAULTS: Final = {
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     # Where in our code a column was made: no user needs it, and each batch makes hundreds.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # Spark notes a batch's offsets in a folder of this process, 0.3 s a batch by its default, which
+    # starts a process for each link and mode that it looks at.
+    "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
 }
 """Settings of a session that this job starts, unless others are given."""
 
@@ -50,7 +56,7 @@ def open_session(given: Mapping[str, str], *, avro: bool = False) -> SparkSessio
     # By default Spark takes the first python3 on PATH, which may lack this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("tidegate-ingest")
-    settings = {**_DEFAULTS, **given}
+    settings = {**DEFAULTS, **given}
     if _MASTER not in given and not _is_submitted():
         settings = {_MASTER: "local[*]", **_LOCAL, **settings}
     if not any(name in given for name in _JARS) and not _is_submitted():
