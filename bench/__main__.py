@@ -37,6 +37,7 @@ from bench.crowding import Flooded, Stale
 from bench.figures import Figure, lost, show
 from bench.host import CpuTime
 from bench.in_flight import InFlight
+from bench.tables import Tables
 from tidegate_local.local_stack import LocalStack, StackSettings
 
 app = typer.Typer(add_completion=False)
@@ -62,6 +63,7 @@ COMMITTING: Final = {
     "beside": Beside,
     "flooded": Flooded,
     "stale": Stale,
+    "tables": Tables,
 }
 """The figures of the committer, which share a broker and its processes."""
 
@@ -110,9 +112,9 @@ def bench(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="slow, one, in-flight, local, ungrouped, beside, flooded, stale, deletes, spark, "
-            "door, ingest, takeover, changes, changes-beside, open, read, cpu, state, driver, "
-            "checkpoint, checkpoint-beside, log-size, restart, registered, conditions"
+            help="slow, one, in-flight, local, ungrouped, beside, flooded, stale, tables, deletes, "
+            "spark, door, ingest, takeover, changes, changes-beside, open, read, cpu, state, "
+            "driver, checkpoint, checkpoint-beside, log-size, restart, registered, conditions"
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(help="alternating rounds; medians are shown")] = 3,

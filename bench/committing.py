@@ -91,7 +91,7 @@ def loaded(
         begins()
         began_s.append(gate.cpu_s)
 
-    run = load.run(gate.kafka, table, writers, seconds, starts)
+    run = load.run(gate.kafka, [table], writers, seconds, starts)
     return run, 1e6 * (gate.cpu_s - began_s[0]) / max(1, len(run.committed))
 
 
@@ -125,7 +125,7 @@ class Slow:
         self.puts_ms.append(slow_put_ms(line, number))
         self.trips_ms.append(2 * limits.broker_round_trip_ms(line.gate.kafka, LIMIT_COUNT))
         root = line.slow_root(f"slow-peer-{number}")
-        self.theirs.append(delta_rs_writers.run(root, MANY, PEER_S, line.store.theirs))
+        self.theirs.append(delta_rs_writers.run([root], MANY, PEER_S, line.store.theirs))
         _peer(root, self.theirs[-1])
 
     def figures(self) -> list[Figure]:
@@ -219,7 +219,7 @@ class Local:
         """Measure a round."""
         self.ours.append(local_run(line, line.gate, f"local-{number}", MANY, self.seconds))
         root = str(line.folder / "tables" / f"local-peer-{number}")
-        self.theirs.append(delta_rs_writers.run(root, MANY, PEER_S))
+        self.theirs.append(delta_rs_writers.run([root], MANY, PEER_S))
         _peer(root, self.theirs[-1])
 
     def figures(self) -> list[Figure]:
@@ -261,7 +261,7 @@ class One:
         trip = limits.broker_round_trip_ms(line.gate.kafka, LIMIT_COUNT, pause_ms=put)
         self.trips_ms.append(2 * trip)
         root = line.slow_root(f"one-peer-{number}")
-        self.theirs.append(delta_rs_writers.run(root, 1, seconds, line.store.theirs))
+        self.theirs.append(delta_rs_writers.run([root], 1, seconds, line.store.theirs))
         _peer(root, self.theirs[-1])
         self.local.append(local_run(line, line.gate, f"local-one-{number}", 1, seconds / 2))
         self.local_puts_ms.append(limits.put_ms(line.folder / "limits" / f"one-{number}", 300))

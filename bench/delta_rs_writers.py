@@ -8,7 +8,7 @@ delta-rs's own retries; the writer then tries again at once, and its latency run
 import json
 import multiprocessing as mp
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -60,24 +60,28 @@ def add_of(path: str) -> AddAction:
     return AddAction(path, 1000, {"month": "1"}, 0, True, STATS)
 
 
-def run(root: str, writers: int, seconds: float, options: Mapping[str, str] = NO_OPTIONS) -> Rate:
-    """Create a table and let this many processes append to it for some seconds."""
-    create_table_with_add_actions(
-        root,
-        Schema.from_json(SCHEMA_STRING),
-        [],
-        "error",
-        partition_by=["month"],
-        storage_options=dict(options) or None,
-    )
+def run(
+    roots: Sequence[str], writers: int, seconds: float, options: Mapping[str, str] = NO_OPTIONS
+) -> Rate:
+    """Create tables, and let this many processes append to each of them for some seconds."""
+    for root in roots:
+        create_table_with_add_actions(
+            root,
+            Schema.from_json(SCHEMA_STRING),
+            [],
+            "error",
+            partition_by=["month"],
+            storage_options=dict(options) or None,
+        )
     # Forked from a process that has only imported the library: 64 starts of Python are slow.
     context = mp.get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    barrier, results = context.Barrier(writers), context.Queue()
+    barrier, results = context.Barrier(writers * len(roots)), context.Queue()
     processes = [
         context.Process(
             target=_writer, args=((root, dict(options)), number, seconds, barrier, results)
         )
+        for root in roots
         for number in range(writers)
     ]
     for process in processes:

@@ -11,13 +11,15 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from uuid import UUID
 
+import orjson
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench.delta_rs_writers import STATS
 from bench.figures import percentile
+from bench.row_deletes import Deleting
 from tidegate_delta.log.actions import Add
 from tidegate_messages.codec import PRODUCER, encode, headers
 from tidegate_messages.published_records import TableRecord
@@ -45,14 +47,17 @@ _SLICE_S: Final = 0.2
 
 @dataclass
 class Load:
-    """What the writers measured. `committed` are all paths that were reported as in the table.
+    """What the writers measured. `committed` are all paths that were reported as in the tables,
+    `deleted` counts rows that were reported as deleted.
 
-    Units: `latencies_s` in seconds, of proposals that ended after the warm-up; `seconds` is how
-    long that was.
+    Units: `latencies_s` in seconds, of proposals that ended after the warm-up, and `by_table` those
+    of each table; `seconds` is how long that was.
     """
 
     latencies_s: list[float] = field(default_factory=list)
+    by_table: list[list[float]] = field(default_factory=list)
     committed: list[str] = field(default_factory=list)
+    deleted: int = 0
     not_committed: int = 0
     silent: int = 0
     seconds: float = 0.0
@@ -85,12 +90,15 @@ def path_of(proposal_id: str) -> str:
 
 def run(
     settings: KafkaSettings,
-    table: TableRecord,
+    tables: Sequence[TableRecord],
     writers: int,
     seconds: float,
     begins: Callable[[], None] = lambda: None,
+    *,
+    deleters: int = 0,
 ) -> Load:
-    """Let this many writers append to a table for some seconds after the warm-up.
+    """Let this many writers append to each of some tables of one topic partition for some seconds
+    after the warm-up; some of them delete rows of `row_deletes.shared_file` instead.
 
     `begins` is called right before the first proposal.
     """
@@ -99,8 +107,8 @@ def run(
     started, go = context.Event(), context.Event()
     writer_args = (
         settings.model_dump(mode="json"),
-        table.model_dump(mode="json"),
-        writers,
+        [table.model_dump(mode="json") for table in tables],
+        (writers, deleters),
         seconds,
     )
     process = context.Process(target=_process, args=(writer_args, started, go, results))
@@ -114,21 +122,37 @@ def run(
 
 
 def _process(
-    writer_args: tuple[dict[str, Any], dict[str, Any], int, float],
+    writer_args: tuple[dict[str, Any], list[dict[str, Any]], tuple[int, int], float],
     started: Any,
     go: Any,
     results: Any,
 ) -> None:
-    settings, table, writers, seconds = writer_args
-    loop = _Loop(KafkaSettings.model_validate(settings), TableRecord.model_validate(table))
+    settings, tables, (writers, deleters), seconds = writer_args
+    records = [TableRecord.model_validate(table) for table in tables]
+    loop = _Loop(KafkaSettings.model_validate(settings), records, writers, deleters)
     started.set()
     go.wait()
-    results.put(loop.run(writers, seconds))
+    results.put(loop.run(seconds))
     loop.close()
 
 
+class _Writer(Protocol):
+    """What one writer sends to a table, one proposal after the other."""
+
+    table: TableRecord
+
+    def next(self) -> tuple[bytes, bytes, dict[str, str | bytes | None]]:
+        """Return the next proposal's id, value and headers."""
+
+    def committed(self, proposal_id: bytes, value: bytes, load: Load) -> None:
+        """Record an outcome."""
+
+    def refused(self) -> None:
+        """Record that the last one was not committed."""
+
+
 class _Template:
-    """The bytes of an append, cut where the next append differs."""
+    """The bytes of an append, cut where the next append differs; its writers share it."""
 
     def __init__(self, table: TableRecord) -> None:
         add = Add(
@@ -148,6 +172,12 @@ class _Template:
         self._body = encode(proposal)
         self._headers = headers(proposal)
         self._id = str(_ID).encode()
+        self._run_id, self._sent = secrets.token_hex(5), 0
+
+    def next_id(self) -> bytes:
+        """Return an id that no proposal has had."""
+        self._sent += 1
+        return f"{self._run_id[:8]}-{self._run_id[8:]}00-7000-8000-{self._sent:012x}".encode()
 
     def body(self, proposal_id: bytes, version: bytes) -> bytes:
         """Return a proposal's value."""
@@ -155,18 +185,61 @@ class _Template:
         value = value.replace(b"%d" % _CREATED_MS, b"%d" % (time.time_ns() // 1_000_000))
         return value.replace(b"%d" % _READ_VERSION, version)
 
-    def headers(self, proposal_id: bytes, writer: int) -> dict[str, str | bytes | None]:
+    def headers(self, proposal_id: bytes) -> dict[str, str | bytes | None]:
         """Return its headers."""
         headers_of_proposal = [
             (name, proposal_id if name == "proposal_id" else value) for name, value in self._headers
         ]
-        return {**dict(headers_of_proposal), PRODUCER: b"writer-%d" % writer}
+        return dict(headers_of_proposal)
+
+
+class _Appender:
+    """Blind appends of a file each."""
+
+    def __init__(self, table: TableRecord, template: _Template, number: int) -> None:
+        self.table, self._template = table, template
+        self._producer, self._version = b"writer-%d" % number, b"0"
+
+    def next(self) -> tuple[bytes, bytes, dict[str, str | bytes | None]]:
+        proposal_id = self._template.next_id()
+        message_headers = {**self._template.headers(proposal_id), PRODUCER: self._producer}
+        return proposal_id, self._template.body(proposal_id, self._version), message_headers
+
+    def committed(self, proposal_id: bytes, value: bytes, load: Load) -> None:
+        load.committed.append(path_of(proposal_id.decode()))
+        self._version = _number_after(value, _VERSION)
+
+    def refused(self) -> None:
+        self._version = b"0"
+
+
+class _Deleter:
+    """Deletes of one row each."""
+
+    def __init__(self, table: TableRecord, number: int) -> None:
+        self.table, self._number = table, number
+        self._work = Deleting(table, 0)
+
+    def next(self) -> tuple[bytes, bytes, dict[str, str | bytes | None]]:
+        proposal = self._work.proposal()
+        message_headers: dict[str, str | bytes | None] = dict(headers(proposal))
+        message_headers[PRODUCER] = b"writer-%d" % self._number
+        return str(proposal.proposal_id).encode(), encode(proposal), message_headers
+
+    def committed(self, proposal_id: bytes, value: bytes, load: Load) -> None:
+        self._work.committed(orjson.loads(value))
+        load.deleted += 1
+
+    def refused(self) -> None:
+        """Go on with the next row."""
 
 
 class _Loop:
     """All writers, and their one connection."""
 
-    def __init__(self, settings: KafkaSettings, table: TableRecord) -> None:
+    def __init__(
+        self, settings: KafkaSettings, tables: Sequence[TableRecord], writers: int, deleters: int
+    ) -> None:
         common = for_librdkafka(settings)
         self._producer = Producer(
             {**common, "linger.ms": 0, "acks": "all", "enable.idempotence": True}
@@ -179,24 +252,31 @@ class _Loop:
                 "fetch.wait.max.ms": 100,
             }
         )
-        topic_partition = TopicPartition(settings.topics.outcomes, table.topic_partition)
+        [partition] = {table.topic_partition for table in tables}
+        topic_partition = TopicPartition(settings.topics.outcomes, partition)
         topic_partition.offset = self._consumer.get_watermark_offsets(
             topic_partition, timeout=PATIENCE_S
         )[1]
         self._consumer.assign([topic_partition])
-        self._table = table
-        self._key = str(table.table).encode()
-        self._template = _Template(table)
-        self._out: dict[bytes, tuple[int, float]] = {}
-        self._run_id, self._sent = secrets.token_hex(5), 0
+        self._tables = {table.table: number for number, table in enumerate(tables)}
+        self._writers: list[_Writer] = []
+        for table in tables:
+            template = _Template(table)
+            for number in range(writers):
+                self._writers.append(
+                    _Deleter(table, number)
+                    if number < deleters
+                    else _Appender(table, template, number)
+                )
+        self._out: dict[bytes, tuple[_Writer, float]] = {}
 
-    def run(self, writers: int, seconds: float) -> Load:
+    def run(self, seconds: float) -> Load:
         """Return what the writers measured."""
-        load = Load(seconds=seconds)
+        load = Load(seconds=seconds, by_table=[[] for _ in self._tables])
         starts_s = time.perf_counter() + WARM_S
         ends_s = starts_s + seconds
-        for writer in range(writers):
-            self._send(writer, b"0")
+        for writer in self._writers:
+            self._send(writer)
         while self._out and time.perf_counter() < ends_s + PATIENCE_S:
             for message in self._arrived():
                 sent = self._out.pop(message.key(), None)
@@ -206,14 +286,14 @@ class _Loop:
                 now_s, value = time.perf_counter(), message.value()
                 if _COMMITTED not in value:
                     load.not_committed += 1
-                    version = b"0"
+                    writer.refused()
                 else:
-                    load.committed.append(path_of(message.key().decode()))
-                    version = _number_after(value, _VERSION)
+                    writer.committed(message.key(), value, load)
                     if starts_s <= now_s < ends_s:
                         load.latencies_s.append(now_s - began_s)
+                        load.by_table[self._tables[writer.table.table]].append(now_s - began_s)
                 if now_s < ends_s:
-                    self._send(writer, version)
+                    self._send(writer)
         load.silent = len(self._out)
         return load
 
@@ -232,19 +312,14 @@ class _Loop:
             if not message.error()
         ]
 
-    def _send(self, writer: int, version: bytes) -> None:
-        self._sent += 1
-        proposal_id = (
-            f"{self._run_id[:8]}-{self._run_id[8:]}00-7000-8000-{self._sent:012x}".encode()
-        )
-        body = self._template.body(proposal_id, version)
-        message_headers = self._template.headers(proposal_id, writer)
+    def _send(self, writer: _Writer) -> None:
+        proposal_id, body, message_headers = writer.next()
         self._out[proposal_id] = writer, time.perf_counter()
         self._producer.produce(
-            self._table.proposals_topic,
+            writer.table.proposals_topic,
             value=body,
-            key=self._key,
-            partition=self._table.topic_partition,
+            key=str(writer.table.table).encode(),
+            partition=writer.table.topic_partition,
             headers=message_headers,
         )
         self._producer.poll(0)
