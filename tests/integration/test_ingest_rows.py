@@ -39,7 +39,7 @@ from tidegate_delta.constraints.row_constraints import (
 )
 from tidegate_delta.errors import InvalidRequest, Misconfigured
 from tidegate_producers.ingest.column_evolution import new_fields, wider_types
-from tidegate_producers.ingest.job import read_by, registered, translated
+from tidegate_producers.ingest.job import read_by, registered
 from tidegate_producers.ingest.positions import OffsetsBySource
 from tidegate_producers.ingest.record_decoding import (
     DELETED,
@@ -63,6 +63,7 @@ from tidegate_producers.ingest.route_batches import (
     rows_of,
 )
 from tidegate_producers.ingest.settings import OWN_PREFIX, RECORD_PARTS, Route
+from tidegate_producers.ingest.spark_errors import translated
 from tidegate_producers.ingest.spark_session import AVRO
 from tidegate_producers.ingest.target_table import TargetTable, fitted
 from tidegate_producers.ingest.topic_source import TopicSource
@@ -657,5 +658,5 @@ def test_a_missing_topic_is_named(kafka: KafkaSettings) -> None:
     """`tidegate ingest` asks before Spark starts."""
     with pytest.raises(Misconfigured, match=r"no topic 'nothing' .*correct the name"):
         TopicSource(kafka, Route(topics=("nothing",), table="/t")).topics()
-    with pytest.raises(Misconfigured, match=r"no topic is called 'nothing\.\*'.*topic_pattern"):
+    with pytest.raises(Misconfigured, match=r"is called 'nothing\.\*'.*topic_pattern"):
         TopicSource(kafka, Route(topic_pattern="nothing.*", table="/t")).topics()

@@ -11,7 +11,7 @@ import typer
 from pyspark.sql import SparkSession
 from typer.core import TyperGroup
 
-from tidegate_delta.errors import Misconfigured
+from tidegate_delta.errors import Misconfigured, Unavailable
 from tidegate_producers.cli.table_place import location_of
 from tidegate_producers.ingest import commands
 from tidegate_producers.ingest.job import RouteRunner
@@ -32,6 +32,7 @@ from tidegate_runtime.cli.command import (
     leave_behind,
     overrides,
 )
+from tidegate_runtime.kafka.cluster_state import login_error
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.service.runner import Running, run
 from tidegate_runtime.service.settings import load
@@ -185,8 +186,12 @@ def _asked(given: dict[str, Any]) -> tuple[IngestSettings, dict[str, TableLocati
     for route in routes.values():
         # What is missing is better said before Spark starts.
         source = TopicSource(settings.kafka, route)
-        source.topics()
-        source.close()
+        try:
+            source.topics()
+        except Unavailable as error:
+            raise login_error(settings.kafka) or error from error
+        finally:
+            source.close()
     return settings, {name: location_of(each.table, settings) for name, each in routes.items()}
 
 

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Final
 
 from py4j.protocol import Py4JError
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
@@ -43,6 +43,7 @@ from tidegate_producers.ingest.route_batches import (
     rows_of,
 )
 from tidegate_producers.ingest.settings import Format, IngestSettings, Route
+from tidegate_producers.ingest.spark_errors import translated
 from tidegate_producers.ingest.target_table import (
     TargetTable,
     check_may_widen,
@@ -60,19 +61,6 @@ from tidegate_producers.writing.once import moving
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.service.runner import PAUSE_MAX_S, PAUSE_MIN_S, Running
-
-LOST: Final = ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "data may have been lost")
-"""What Spark's Kafka source says where offsets are gone that it was to read."""
-
-PASSING: Final = (
-    "TimeoutException",
-    "DisconnectException",
-    "NetworkException",
-    "RetriableException",
-    "NotLeaderOrFollower",
-    "BrokerNotAvailable",
-)
-"""Exceptions of Kafka's Java client that pass by themselves."""
 
 _REGISTRY: Final = "--registry and ingest.registry_properties"
 _POLL_S: Final = 0.5
@@ -436,23 +424,3 @@ def _columns(text: str) -> StructType:
             "nothing was committed",
             error_class="PARSE_SYNTAX_ERROR",
         ) from error
-
-
-def translated(error: PySparkException | Py4JError, name: str, root: str) -> TidegateError:
-    """Return our error for one of Spark's."""
-    text = str(error)
-    cause = next((line for line in text.splitlines() if line.strip()), text)
-    if isinstance(error, AnalysisException):
-        return InvalidRequest(
-            f"{root}: Spark refuses an expression of route {name}: {cause}; correct "
-            "its where, select or value_schema; nothing was committed",
-            error_class=error.getCondition() or "AnalysisException",
-        )
-    if any(name in text for name in (*LOST, *PASSING)):
-        # What is lost, if anything, the next beginning finds out, and says with offsets.
-        return Unavailable(f"{root}: Kafka's client in Spark says: {cause}")
-    return InvalidRequest(
-        f"{root}: Spark could not run a batch of route {name}: {cause}; nothing of "
-        "it was committed",
-        error_class="StreamingQueryException",
-    )

@@ -10,11 +10,19 @@ from tidegate_producers.ingest.positions import Bounds, OffsetsBySource, SourceP
 from tidegate_producers.ingest.settings import Route
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
-from tidegate_runtime.kafka.settings import KafkaSecurity, KafkaSettings, key_password, password
+from tidegate_runtime.kafka.settings import (
+    KafkaSecurity,
+    KafkaSettings,
+    key_password,
+    oauth_client_secret,
+    password,
+)
 
 CLIENT_ID: Final = "tidegate-ingest"
 _LOGIN: Final = "org.apache.kafka.common.security"
 _PEM: Final = "PEM"
+_INTERNAL: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+"""Kafka's own topics, which Spark's source does not read by a pattern."""
 
 
 class TopicSource:
@@ -39,10 +47,13 @@ class TopicSource:
                     "make the topic first, or allow Describe and Read on it"
                 )
             return self._route.topics
-        found = sorted(name for name in names if re.fullmatch(pattern, name))
+        found = sorted(
+            name for name in names if re.fullmatch(pattern, name) and name not in _INTERNAL
+        )
         if not found:
             raise Misconfigured(
-                f"no topic is called {pattern!r}: correct topic_pattern, or make the topic first"
+                f"no topic that this login may see is called {pattern!r}: correct topic_pattern, "
+                "make the topic first, or allow Describe and Read on it"
             )
         return found
 
@@ -120,12 +131,16 @@ def jvm_security(security: KafkaSecurity) -> dict[str, str]:
     """
     named: dict[str, str] = {"security.protocol": security.protocol}
     if security.uses_tls and security.ca_location is not None:
-        named |= {"ssl.truststore.type": _PEM, "ssl.truststore.location": security.ca_location}
+        # Executors may not have the file.
+        authorities = _text(security.ca_location, "ca_location")
+        named |= {"ssl.truststore.type": _PEM, "ssl.truststore.certificates": authorities}
     if security.certificate_location is not None and security.key_location is not None:
         named |= {
             "ssl.keystore.type": _PEM,
-            "ssl.keystore.certificate.chain": _text(security.certificate_location),
-            "ssl.keystore.key": _text(security.key_location),
+            "ssl.keystore.certificate.chain": _text(
+                security.certificate_location, "certificate_location"
+            ),
+            "ssl.keystore.key": _text(security.key_location, "key_location"),
         }
         if (secret := key_password(security)) is not None:
             named["ssl.key.password"] = secret
@@ -140,10 +155,9 @@ def _login(security: KafkaSecurity) -> dict[str, str]:
             at = f"file://{security.oauth_token_location}"
         else:
             at = security.oauth_token_url
-        secret = security.oauth_client_secret
         fields = {
             "clientId": security.oauth_client_id,
-            "clientSecret": None if secret is None else secret.get_secret_value(),
+            "clientSecret": oauth_client_secret(security),
             "scope": security.oauth_scope,
         }
         return {
@@ -170,13 +184,14 @@ def _jaas(module: str, fields: Mapping[str, str | None]) -> str:
     return f"{_LOGIN}.{module} required{given};"
 
 
-def _text(path: str) -> str:
+def _text(path: str, setting: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise Misconfigured(
-            f"kafka.security: {path} cannot be read ({error}); check the path and the rights"
+            f"kafka.security.{setting}: {path} cannot be read ({error}); check the path and the "
+            "rights"
         ) from error
 
 

@@ -204,6 +204,15 @@ def key_password(security: KafkaSecurity) -> str | None:
     return _secret(security.key_password, security.key_password_location, "key_password_location")
 
 
+def oauth_client_secret(security: KafkaSecurity) -> str | None:
+    """Return the secret for the token endpoint, in clear text, or None. Raises: Misconfigured."""
+    return _secret(
+        security.oauth_client_secret,
+        security.oauth_client_secret_location,
+        "oauth_client_secret_location",
+    )
+
+
 def current_token(security: KafkaSecurity) -> Token:
     """Return a token to log in with. Raises: Misconfigured; Unavailable."""
     return oauth_token(
@@ -211,11 +220,7 @@ def current_token(security: KafkaSecurity) -> Token:
             security.oauth_token_location,
             security.oauth_token_url,
             security.oauth_client_id,
-            _secret(
-                security.oauth_client_secret,
-                security.oauth_client_secret_location,
-                "oauth_client_secret_location",
-            ),
+            oauth_client_secret(security),
             security.oauth_scope,
         )
     )
