@@ -250,6 +250,11 @@ def rows_by_id(table: Path) -> dict[int, dict[str, object]]:
     return {row.pop("id"): row for row in rows}
 
 
+NESTED = {"part": {"a": 1}, "list": [{"n": 1}]}
+GROWN = {"part": {"a": 2, "b": "x"}, "list": [{"n": 2, "m": 0.5}, {"n": 3}]}
+"""Of a later record: with fields inside two columns that these did not have."""
+
+
 @pytest.mark.timeout(1_500)
 def test_upserts_replace_delete_and_add_columns(line: Line, tmp_path: Path) -> None:
     brokers = line.kafka.bootstrap_servers
@@ -258,15 +263,19 @@ def test_upserts_replace_delete_and_add_columns(line: Line, tmp_path: Path) -> N
     admin.create_topics([NewTopic(topic, num_partitions=3)])[topic].result()
     line.started("committer")
     upsert = ["--mode", "upsert", "--key", "id", "--order-by", "seq"]
-    upsert += ["--value-schema", "id BIGINT, text STRING, seq BIGINT"]
+    columns = "id BIGINT, text STRING, seq BIGINT, part STRUCT<a: BIGINT>"
+    upsert += ["--value-schema", f"{columns}, list ARRAY<STRUCT<n: INT>>"]
     job = IngestProcess(line, topic, table, tmp_path / "upsert.log", *upsert)
-    send(brokers, topic, *((id_, {"text": "first", "seq": 1}) for id_ in range(6)))
+    send(brokers, topic, *((id_, {"text": "first", "seq": 1}) for id_ in range(5)))
+    send(brokers, topic, (5, {"text": "first", "seq": 1, **NESTED}))
     # Of one batch: the largest order counts, whatever its offset, and a tombstone behind it.
     send(brokers, topic, (0, {"text": "third", "seq": 3}), (0, {"text": "late", "seq": 2}))
     send(brokers, topic, (1, None), (9, None))
     job.start()
-    expected = {id_: {"text": "first", "seq": 1} for id_ in (2, 3, 4, 5)}
-    expected[0] = {"text": "third", "seq": 3}
+    none = {"part": None, "list": None}
+    expected: dict[int, dict[str, object]]
+    expected = {id_: {"text": "first", "seq": 1, **none} for id_ in (2, 3, 4)}
+    expected |= {5: {"text": "first", "seq": 1, **NESTED}, 0: {"text": "third", "seq": 3, **none}}
     try:
         job.wait_for(lambda: rows_by_id(table) == expected)
         assert rows_by_id(table) == expected
@@ -276,15 +285,19 @@ def test_upserts_replace_delete_and_add_columns(line: Line, tmp_path: Path) -> N
 
 
 def check_later_upserts(brokers: str, topic: str, table: Path, job: IngestProcess) -> None:
-    # Of a later one: late, equal and newer records, a deleted key that comes again, a new field.
+    # Of a later one: late, equal and newer records, a deleted key that comes again, new fields.
     send(brokers, topic, (0, {"text": "late", "seq": 2}), (2, {"text": "equal", "seq": 1}))
-    send(brokers, topic, (1, {"text": "again", "seq": 1}), (3, None), (4, {"seq": 2, "sum": 0.5}))
+    newer = {"seq": 2, "sum": 0.5, **GROWN}
+    send(brokers, topic, (1, {"text": "again", "seq": 1}), (3, None), (4, newer))
+    none = {"part": None, "list": None, "sum": None}
+    older = {"part": {"a": 1, "b": None}, "list": [{"n": 1, "m": None}], "sum": None}
+    list_ = [{"n": 2, "m": 0.5}, {"n": 3, "m": None}]
     expected = {
-        0: {"text": "third", "seq": 3, "sum": None},
-        1: {"text": "again", "seq": 1, "sum": None},
-        2: {"text": "equal", "seq": 1, "sum": None},
-        4: {"text": None, "seq": 2, "sum": 0.5},
-        5: {"text": "first", "seq": 1, "sum": None},
+        0: {"text": "third", "seq": 3, **none},
+        1: {"text": "again", "seq": 1, **none},
+        2: {"text": "equal", "seq": 1, **none},
+        4: {**newer, "text": None, "list": list_},
+        5: {"text": "first", "seq": 1, **older},
     }
     job.wait_for(lambda: rows_by_id(table) == expected)
     assert rows_by_id(table) == expected

@@ -38,6 +38,7 @@ from tidegate_delta.constraints.row_constraints import (
     WriteRequirements,
 )
 from tidegate_delta.errors import InvalidRequest, Misconfigured
+from tidegate_delta.schema.field_paths import dotted
 from tidegate_producers.ingest.column_evolution import new_fields, wider_types
 from tidegate_producers.ingest.job import read_by, registered
 from tidegate_producers.ingest.positions import OffsetsBySource
@@ -47,6 +48,7 @@ from tidegate_producers.ingest.record_decoding import (
     IS_IN,
     REASON,
     ROW,
+    STEP,
     UNKNOWN,
     JsonValues,
     Selection,
@@ -231,6 +233,71 @@ def test_fields_without_a_column_are_named(spark: SparkSession) -> None:
         ["more"],
         [],
     ]
+
+
+NESTED = (
+    "id INT, part STRUCT<a: INT, `in.ner`: STRUCT<x: INT>>, list ARRAY<STRUCT<n: INT>>, "
+    "named MAP<STRING, STRUCT<v: INT>>, deep ARRAY<MAP<STRING, ARRAY<STRUCT<z: INT>>>>, text STRING"
+)
+WITH_NEW_FIELDS: tuple[dict[str, Any], ...] = (
+    {"id": 1, "part": {"a": 1, "b": "x", "none": None, "in.ner": {"x": 1, "y": 1.5}}},
+    {"id": 2, "list": [{"n": 1}, None, {"n": 2, "m": {"k": True}}, {"m": {"l": 2}}]},
+    {"id": 3, "named": {"k": {"v": 1}, "l": {"w": 2}, "value": None}, "b": "2026", "text": "{}"},
+    {"id": 4, "deep": [{"k": [{"z": 1, "new": 2**70}]}, {}, None], "part": None, "list": []},
+)
+
+
+def test_fields_without_a_field_inside_their_column_become_new_ones(spark: SparkSession) -> None:
+    target = TargetTable(TableLocation("file:///t"), columns_of(NESTED), WriteRequirements())
+    frame = PLAIN.read(records(spark, *WITH_NEW_FIELDS))
+    rows = rows_of(frame, target, route()).orderBy(f"{OWN_PREFIX}offset").cache()
+    found = [row[0] for row in rows.select(UNKNOWN).collect()]
+    assert [[path.split(STEP) for path in paths] for paths in found] == [
+        [["part", "b"], ["part", "none"], ["part", "in.ner", "y"]],
+        [["list", "element", "m"]],
+        [["b"], ["named", "value", "w"]],
+        [["deep", "element", "value", "element", "new"]],
+    ]
+    fields = target.value_fields(route())
+    new = new_fields(rows, [path for paths in found for path in paths], fields, route(), {})
+    assert {dotted(f.path): f.field.dataType.simpleString() for f in new} == {
+        "part.b": "string",
+        "part.`in.ner`.y": "double",
+        "list.element.m": "struct<k:boolean,l:bigint>",
+        "b": "string",
+        "named.value.w": "bigint",
+        "deep.element.value.element.new": "decimal(22,0)",
+    }
+    told = {"part": type_of("STRUCT<b: DATE>"), "named": type_of("MAP<STRING, STRUCT<w: INT>>")}
+    new = new_fields(rows, ["part\1b", "named\1value\1w"], fields, route(), told)
+    assert [f.field.dataType.simpleString() for f in new] == ["date", "int"]
+
+
+def test_fields_inside_a_column_are_refused_left_out_or_read_as_a_route_says(
+    spark: SparkSession,
+) -> None:
+    target = TargetTable(TableLocation("file:///t"), columns_of(NESTED), WriteRequirements())
+    frame = PLAIN.read(records(spark, *WITH_NEW_FIELDS[:2], {"part": {"A": 1}}))
+    refused = reasons(rows_of(frame, target, route(schema_evolution="fail")))
+    assert [reason for _, reason in refused] == [
+        "there is no column for part.b, part.none, part.in.ner.y",
+        "there is no column for list.element.m",
+        "fields among part.A are not as the table's columns are, in upper and lower case",
+    ]
+    ignoring = rows_of(frame, target, route(schema_evolution="ignore"))
+    assert [reason for _, reason in reasons(ignoring)] == [None] * 3
+    # Once the table has them, they are read, although value_schema lacks them.
+    grown = columns_of(NESTED.replace("a: INT", "a: INT, b: STRING").replace("n: INT", "n: BIGINT"))
+    target = replace(target, columns=grown)
+    narrow = "id INT, part STRUCT<a: INT>, list ARRAY<STRUCT<n: INT>>"
+    for evolution, kind in (("add", "int"), ("widen", "bigint")):
+        asked = route(schema_evolution=evolution, value_schema=narrow)
+        fields = target.value_fields(asked).fieldNames()
+        assert fields == ["id", "part", "list", "named", "deep", "text"]
+        read = target.value_fields(asked)["list"].dataType.simpleString()
+        assert read == f"array<struct<n:{kind}>>"
+        [row, *_] = rows_of(frame, target, asked).orderBy(f"{OWN_PREFIX}offset").collect()
+        assert (row["part"]["b"], row["part"]["in.ner"]["x"]) == ("x", 1)
 
 
 UPSERT = {"mode": "upsert", "key": ("id",)}
@@ -600,8 +667,12 @@ def test_new_columns_have_the_types_of_json_schemas(spark: SparkSession) -> None
     rows = fit(frame, asked, texts=None)
     assert [row["id"] for row in rows.where(f"{REASON} IS NULL").collect()] == [1, 2, 3, 4, 5]
     target = TargetTable(TableLocation("file:///t"), columns_of(COLUMNS), WriteRequirements())
-    new = new_fields(rows_of(frame, target, asked), ["day", "more"], asked, texts.types())
-    assert new.simpleString() == "struct<day:date,more:boolean>"
+    fields = target.value_fields(asked)
+    new = new_fields(rows_of(frame, target, asked), ["day", "more"], fields, asked, texts.types())
+    assert [(f.path, f.field.dataType.simpleString()) for f in new] == [
+        (("day",), "date"),
+        (("more",), "boolean"),
+    ]
 
 
 def test_a_field_of_a_column_that_comes_from_elsewhere_is_no_new_column(

@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-import orjson
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
+from tidegate_delta.schema.field_paths import FieldPath
 from tidegate_delta.schema.type_widening import widens
 from tidegate_delta.schema.types import DECIMAL_PRECISION_MAX, DecimalType, PrimitiveType
 from tidegate_delta.schema.types import DataType as DeltaType
@@ -19,32 +20,100 @@ from tidegate_producers.ingest.record_decoding import (
     FIELD,
     REASON,
     SAMPLE_RECORDS,
+    STEP,
     inferred,
     row_types,
 )
 from tidegate_producers.ingest.settings import Route
+from tidegate_producers.writing.alter_table import new_column
 
 _INTEGERS: Final = (("byte", 8), ("short", 16), ("integer", 32), ("long", 64))
 _DOUBLE: Final = PrimitiveType("double")
 
 
+@dataclass(frozen=True)
+class NewField:
+    """A field that is to be added: a column, or a field of the struct at `parent`."""
+
+    parent: FieldPath
+    field: StructField
+
+    @property
+    def path(self) -> FieldPath:
+        """The path of the field itself."""
+        return (*self.parent, self.field.name)
+
+    @property
+    def change(self) -> Mapping[str, Any]:
+        """The change of a table's definition that adds the field, as `Table.alter` takes it."""
+        [field] = from_spark(StructType([self.field]))
+        return new_column(field, self.parent).model_dump()
+
+
 def new_fields(
-    rows: DataFrame, names: Sequence[str], route: Route, types: Mapping[str, DataType]
-) -> StructType:
-    """Return the fields among some names that have values in rows with EVOLVING, with the types
-    that their schemas tell, or that Spark infers.
+    rows: DataFrame,
+    paths: Sequence[str],
+    fields: StructType,
+    route: Route,
+    types: Mapping[str, DataType],
+) -> Sequence[NewField]:
+    """Return those at some paths of UNKNOWN that have values in rows with EVOLVING, with the types
+    that their schemas tell, or that Spark infers. `fields` are those by which values are read.
     """
     sample = rows.where(F.col(EVOLVING).isNotNull() & F.col(REASON).isNull()).select(EVOLVING)
-    values = [row[0].encode() for row in sample.limit(SAMPLE_RECORDS).collect()]
-    given = {
-        name for value in values for name, item in orjson.loads(value).items() if item is not None
-    }
-    wanted = [name for name in names if name in given]
-    if not wanted:
-        return StructType([])
-    kinds = {field.name: field.dataType for field in inferred(rows.sparkSession, values).fields}
-    kinds |= row_types(types, route)
-    return StructType([StructField(name, kinds[name]) for name in wanted])
+    texts = [row[0] for row in sample.limit(SAMPLE_RECORDS).collect()]
+    values = [json.loads(text) for text in texts]
+    found: dict[FieldPath, list[Any]] = {}
+    for path in (tuple(path.split(STEP)) for path in paths):
+        given = [item for value in values for item in _at(value, fields, path) if item is not None]
+        if given:
+            found[path] = given
+    if not found:
+        return ()
+    # A record for each value, in which a path is the name: one inference is for all of them.
+    named = [json.dumps({str(n): item}) for n, each in enumerate(found.values()) for item in each]
+    inferred_types = inferred(rows.sparkSession, [text.encode() for text in named])
+    registered = StructType([StructField(*each) for each in row_types(types, route).items()])
+    return [
+        NewField(path[:-1], StructField(path[-1], kind or inferred_types[str(number)].dataType))
+        for number, path in enumerate(found)
+        for kind in [_type_at(registered, path)]
+    ]
+
+
+def _at(value: Any, kind: DataType | None, path: FieldPath) -> Iterator[Any]:
+    """Yield what a JSON value, which is read by a type, has at a path: several values, where arrays
+    or maps are on the way.
+    """
+    if not path:
+        yield value
+        return
+    step, *rest = path
+    inner = _type_at(kind, (step,))
+    items: Iterable[Any] = ()
+    if isinstance(kind, ArrayType) and isinstance(value, list):
+        items = value
+    elif isinstance(kind, MapType) and isinstance(value, dict):
+        items = value.values()
+    elif isinstance(kind, StructType) and isinstance(value, dict) and step in value:
+        items = [value[step]]
+    for item in items:
+        yield from _at(item, inner, tuple(rest))
+
+
+def _type_at(kind: DataType | None, path: FieldPath) -> DataType | None:
+    """Return the type at a path inside a type, or None where it has none."""
+    for step in path:
+        match kind:
+            case StructType():
+                kind = next((f.dataType for f in kind.fields if f.name == step), None)
+            case ArrayType():
+                kind = kind.elementType
+            case MapType():
+                kind = kind.valueType
+            case _:
+                return None
+    return kind
 
 
 def wider_types(rows: DataFrame, columns: StructType) -> dict[str, DeltaType]:

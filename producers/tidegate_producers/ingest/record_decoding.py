@@ -11,6 +11,7 @@ from pyspark.sql.types import (
     ArrayType,
     DataType,
     DateType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -19,7 +20,9 @@ from pyspark.sql.types import (
 )
 
 from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.schema.field_paths import ELEMENT, VALUE, field_paths
 from tidegate_messages.schema_announcement import GAP, MARKER
+from tidegate_producers.datasource.spark_schema import from_spark
 from tidegate_producers.ingest.record_texts import FAULT, KEY_TEXT, TEXT
 from tidegate_producers.ingest.settings import OWN_PREFIX, RECORD_PARTS, Route
 from tidegate_producers.ingest.unavailable_values import REASON_OF_PLACEHOLDER, is_unavailable
@@ -36,7 +39,10 @@ FIELD: Final = f"{OWN_PREFIX}field"
 """The field that is the reason, if it is one."""
 
 UNKNOWN: Final = f"{OWN_PREFIX}unknown"
-"""The names of a value's fields for which there is no column."""
+"""The paths of a value's fields for which there is no column, their steps joined by STEP."""
+
+STEP: Final = "\1"
+"""What is between the names of a path in UNKNOWN: names may have dots."""
 
 EVOLVING: Final = f"{OWN_PREFIX}evolving"
 """The JSON object of a row that may change the table's columns."""
@@ -141,7 +147,7 @@ class JsonValues:
             .when(is_misfit, F.coalesce(wrong["reason"], F.lit("the value is no JSON")))
             .when(missing.isNotNull(), missing["reason"])
         )
-        if self.route.schema_evolution != "ignore":
+        if self.route.schema_evolution != "ignore" and self.route.select is None:
             reason = self._with_strangers(reason, unknown)
         return read.withColumns(
             {
@@ -246,17 +252,14 @@ class JsonValues:
         route = self.route
         if route.schema_evolution == "ignore" or route.select is not None:
             return F.lit(None)
-        text = row_text(text, route)
-        names = [*self.fields.names, *route.fields_of_envelope]
-        known = F.array(*map(F.lit, names)).cast("array<string>")
-        return F.array_except(F.json_object_keys(text), known)
+        return _paths_without_field(row_text(text, route), self.fields, route.fields_of_envelope)
 
     def _with_strangers(self, reason: Column, unknown: Column) -> Column:
         """Add to the reasons fields without a column where none is added, and those that differ
         from a column in upper and lower case alone, which would make two columns of one name.
         """
-        known = [name.lower() for name in self.fields.names]
-        names = F.array_join(unknown, ", ")
+        known = [STEP.join(path).lower() for path, _ in field_paths(from_spark(self.fields))]
+        names = F.translate(F.array_join(unknown, ", "), STEP, ".")
         lower = F.split(F.lower(F.array_join(unknown, "\0")), "\0")
         columns = F.array(*map(F.lit, known)).cast("array<string>")
         is_case = (F.size(unknown) > 0) & F.arrays_overlap(lower, columns)
@@ -281,6 +284,49 @@ class JsonValues:
             if len(fields) == 1:
                 found.append(F.when(~F.ltrim(key).startswith("{"), F.btrim(key, F.lit('"'))))
             yield field.name, F.coalesce(*found).try_cast(field.dataType)
+
+
+def _paths_without_field(text: Column, kind: DataType, beside: Sequence[str] = ()) -> Column:
+    """Return the paths of fields in a JSON text for which a type has none, at any depth, or null
+    where the text is none of the type. `beside` are further fields that it may have.
+    """
+    if isinstance(kind, StructType):
+        known = F.array(*map(F.lit, [*kind.names, *beside])).cast("array<string>")
+        paths = F.array_except(F.json_object_keys(text), known)
+        nested = [field for field in kind.fields if _has_fields(field.dataType)]
+        if not nested:
+            return paths
+        parts = StructType([StructField(field.name, StringType()) for field in nested])
+        read = F.from_json(text, parts)
+        inside = [
+            (field, _paths_without_field(read[field.name], field.dataType)) for field in nested
+        ]
+        return F.concat(paths, *(_under(field.name, found) for field, found in inside))
+    if isinstance(kind, ArrayType):
+        step, inner, items = ELEMENT, kind.elementType, F.from_json(text, "array<string>")
+    else:
+        assert isinstance(kind, MapType), "it has fields inside"
+        entries = F.from_json(text, "map<string,string>")
+        step, inner, items = VALUE, kind.valueType, F.map_values(entries)
+    each = F.transform(items, lambda item: F.coalesce(_paths_without_field(item, inner), F.array()))
+    return _under(step, F.array_distinct(F.flatten(each)))
+
+
+def _under(step: str, paths: Column) -> Column:
+    """Return paths below a step; none where there are none."""
+    below = F.transform(paths, lambda path: F.concat(F.lit(f"{step}{STEP}"), path))
+    return F.coalesce(below, F.array().cast("array<string>"))
+
+
+def _has_fields(kind: DataType) -> bool:
+    """Return whether a type has structs inside, of which texts of JSON may have further fields."""
+    match kind:
+        case ArrayType():
+            return _has_fields(kind.elementType)
+        case MapType():
+            return _has_fields(kind.valueType)
+        case _:
+            return isinstance(kind, StructType)
 
 
 def _mark() -> Column:

@@ -15,13 +15,13 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, Row
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
 
 from tidegate_delta.errors import InvalidRequest, TidegateError
+from tidegate_delta.schema.field_paths import dotted
 from tidegate_delta.schema.types import DataType
 from tidegate_producers.cached_clients import client_for
 from tidegate_producers.datasource.outcome_logging import log_outcome
-from tidegate_producers.ingest.column_evolution import new_fields, wider_types
+from tidegate_producers.ingest.column_evolution import NewField, new_fields, wider_types
 from tidegate_producers.ingest.dead_letters import DeadLetter
 from tidegate_producers.ingest.positions import (
     NEVER,
@@ -369,33 +369,36 @@ class RouteBatches:
         return summary
 
     def _evolve(self, rows: DataFrame, summary: Summary) -> None:
-        """Add columns for fields that have none, and widen types, as the route says.
+        """Add columns, and fields inside them, for fields that have none, and widen types, as the
+        route says.
 
         A field that is null in every record of the sample gets none yet: it has no type.
         Raises: CopyAgain, once they are there; InvalidRequest, for a name that can't be; Rejected.
         """
         route, columns = self._job.route, self._target.columns
-        added, wider = StructType([]), dict[str, DataType]()
+        added: Sequence[NewField] = ()
+        wider: dict[str, DataType] = {}
         if summary.unknown and route.schema_evolution in ("add", "widen"):
-            added = new_fields(rows, summary.unknown, route, self._job.texts.types())
+            fields, types = self._target.value_fields(route), self._job.texts.types()
+            added = new_fields(rows, summary.unknown, fields, route, types)
         if summary.dead_letters and route.schema_evolution == "widen":
             wider = wider_types(rows, columns)
-        if not added.fields and not wider:
+        if not added and not wider:
             return
-        check_names([*columns.names, *added.names])
+        check_names([*columns.names, *(new.field.name for new in added if not new.parent)])
         table = Table(rows.sparkSession, self._root, _table_options(self._job.options))
-        widened = [
+        changes = [new.change for new in added]
+        changes += [
             {"op": "change_type", "path": [name], "type": str(kind)} for name, kind in wider.items()
         ]
         try:
-            table.alter(add_columns=added if added.fields else None, changes=widened)
+            table.alter(changes=changes)
         except Rejected:
             # Another job may have done the same.
             self._check_target()
             raise
-        raise CopyAgain(
-            f"columns of {self._root} have changed: {', '.join([*added.names, *wider])}"
-        )
+        names = [*(dotted(new.path) for new in added), *wider]
+        raise CopyAgain(f"columns of {self._root} have changed: {', '.join(names)}")
 
     def _moves(self, last: OffsetsBySource) -> Positions:
         """Return the positions that a batch moves, each from the one that the table has."""

@@ -150,9 +150,10 @@ class Route(Section):
     target_file_bytes: int = Field(default=128 * 1024 * 1024, ge=1024 * 1024)
     """A batch with more bytes of values than this is written as several files."""
     schema_evolution: Evolution = "add"
-    """What becomes of fields that the table has no column for: `add` makes columns of them, `fail`
-    sends the record to the dead letters, `ignore` leaves the fields out. `widen` adds, too, and
-    gives a column the wider type that a number needs, where Delta widens without writing files.
+    """What becomes of fields that the table has no column for, or that a column lacks inside: `add`
+    adds them to the table, `fail` sends the record to the dead letters, `ignore` leaves the fields
+    out. `widen` adds, too, and gives a column the wider type that a number needs, where Delta
+    widens without writing files.
     """
     dead_letters_max: int = Field(default=10_000, ge=0)
     """The job stops when a run has more dead letters than this."""

@@ -6,13 +6,14 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
 
 from tidegate_delta.constraints.row_constraints import WriteRequirements, requirements
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.properties.table_properties import type_widening_enabled
 from tidegate_delta.schema.field_paths import ELEMENT, VALUE, FieldPath, dotted, same_name
-from tidegate_delta.schema.type_widening import widens
+from tidegate_delta.schema.type_widening import Automatic
+from tidegate_delta.schema_evolution.evolve_on_write import Merging, merged
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.datasource.spark_schema import from_spark, to_spark
 from tidegate_producers.ingest.record_decoding import (
@@ -75,13 +76,13 @@ class TargetTable:
         says what is deleted.
         """
         text = route.schema_text()
-        named = list(columns_of(text).fields) if text is not None else []
+        named = columns_of(text) if text is not None else StructType([])
         parts = {name.lower() for name in route.record_columns.values()}
-        parts |= {field.name.lower() for field in named}
-        fields = named
-        if route.schema_evolution == "widen" and route.select is None:
-            fields = [self._widened(field) for field in named]
+        parts |= {field.name.lower() for field in named.fields}
+        fields = list(named.fields)
         if route.select is None:
+            if route.schema_evolution in ("add", "widen"):
+                fields = self._evolved(named, route)
             fields += [field for field in self.given.fields if field.name.lower() not in parts]
         if route.delete_name is not None and route.delete_name not in [
             field.name for field in fields
@@ -89,17 +90,20 @@ class TargetTable:
             fields.append(StructField(route.delete_name, StringType()))
         return StructType(fields)
 
-    def _widened(self, named: StructField) -> StructField:
-        """Return a field of a value with the type of its column, if that has become wider."""
-        for column in self.columns.fields:
-            if same_name(column.name, named.name) and _widens(named.dataType, column.dataType):
-                return StructField(named.name, column.dataType)
-        return named
-
-
-def _widens(before: DataType, after: DataType) -> bool:
-    pair = from_spark(StructType([StructField("b", before), StructField("a", after)]))
-    return widens(*(field.kind for field in pair.fields))
+    def _evolved(self, named: StructType, route: Route) -> list[StructField]:
+        """Return the fields of a value as their columns have become: with the fields that these
+        have got inside, and where the route widens, with their wider types.
+        """
+        columns = [
+            column
+            for column in self.columns.fields
+            if any(same_name(column.name, field.name) for field in named.fields)
+        ]
+        does_widen = route.schema_evolution == "widen"
+        automatic = Automatic.ALWAYS if does_widen else Automatic.NEVER
+        merging = Merging(automatic=automatic, keeps_types=True)
+        evolved = merged(from_spark(named), from_spark(StructType(columns)), merging)
+        return list(to_spark(evolved).fields)
 
 
 def opened(place: TableLocation) -> TargetTable | None:
