@@ -1,7 +1,9 @@
 """Which topics `tidegate ingest` reads, and how it goes on in a table that was put back."""
 
 import json
+from pathlib import Path
 
+import deltalake
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not declared so
@@ -15,7 +17,11 @@ from tests.integration.ingest_job import IngestThread, ids_of, session_of_ingest
 from tidegate_producers.ingest import job as ingest_job
 from tidegate_producers.ingest.positions import OffsetsBySource
 from tidegate_producers.ingest.topic_source import starting_offsets
+from tidegate_producers.options import TableLocation
 from tidegate_producers.table import Table
+from tidegate_producers.writing.table_requests import serve_anew
+from tidegate_runtime.client.client import Client
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.nightly]
 
@@ -126,3 +132,37 @@ def test_a_restored_table_goes_on_at_its_positions(topics: Topics) -> None:
     table.restoreToVersion(2)
     topics.send("orders", 6)
     assert topics.copied(restored=route) == {"restored": [0, 1, 2, 3, 6]}
+
+
+@pytest.mark.parametrize(
+    ("decision", "expected"),
+    [("stop", [0, 1, 2]), ("again", [0, 0, 1, 1, 2, 2, 3, 4, 5, 6]), ("skip", [0, 1, 2, 5, 6])],
+)
+def test_a_table_that_is_made_anew_under_a_job_has_what_the_option_says(
+    topics: Topics, tmp_path: Path, decision: str, expected: list[int]
+) -> None:
+    """Another table is in the folder, with three of the rows, as a copy of an older version is."""
+    topics.make("orders", 0, 1, 2)
+    table, name = topics.line.tables / "orders", topics.name("orders")
+    route = {"topics": name, "after_restore": decision}
+    with topics.job(orders=route) as job:
+        job.wait_for_rows(table, [0, 1, 2])
+        rows = deltalake.DeltaTable(str(table)).to_pyarrow_table()
+        topics.send("orders", 3, 4)
+        job.wait_for_rows(table, [0, 1, 2, 3, 4])
+        table.rename(tmp_path / "older")
+        deltalake.write_deltalake(str(table), rows)
+        with Client(KafkaBus(topics.line.kafka, "operator"), topics.line.kafka.topics) as client:
+            serve_anew(client, TableLocation(table.as_uri(), {}), 60.0)
+        topics.send("orders", 5, 6)
+        if decision == "stop":
+            failure = job.wait_for_end()
+            assert f"{name}/0: this job committed offset 4, and the table has none" in str(failure)
+            assert f"--start {name}:0:5." in str(failure)
+        else:
+            job.wait_for_rows(table, expected)
+    assert ids_of(table) == expected
+    if decision == "stop":
+        # As the message says: what was copied before is left out, and nothing else is.
+        route["start"], expected = f"{name}:0:5", [0, 1, 2, 5, 6]
+    assert topics.copied(orders=route) == {"orders": expected}

@@ -20,6 +20,7 @@ from tidegate_producers.ingest.preview import show_preview
 from tidegate_producers.ingest.progress_report import Report
 from tidegate_producers.ingest.replay import replayed
 from tidegate_producers.ingest.settings import IngestSettings, Route
+from tidegate_producers.ingest.spark_errors import errors_of_spark
 from tidegate_producers.ingest.spark_session import open_session
 from tidegate_producers.ingest.topic_source import TopicSource
 from tidegate_producers.options import TableLocation
@@ -160,7 +161,8 @@ def _replay(**given: Any) -> None:
         routes = RouteRunner(spark, settings, places, once=True)
         reader = bus.reader()
         for run in routes.runs:
-            done = replayed(spark, routes.dependencies(run), reader, letters_in)
+            with errors_of_spark(run.name, run.place.root):
+                done = replayed(spark, routes.dependencies(run), reader, letters_in)
             OUT.print(
                 f"{run.name}: {done.records} dead letters were read again: {done.rows} are rows "
                 f"now, {done.dead_letters} are dead letters still",

@@ -43,7 +43,7 @@ from tidegate_producers.ingest.route_batches import (
     rows_of,
 )
 from tidegate_producers.ingest.settings import Format, IngestSettings, Route
-from tidegate_producers.ingest.spark_errors import translated
+from tidegate_producers.ingest.spark_errors import errors_of_spark, translated
 from tidegate_producers.ingest.target_table import (
     TargetTable,
     check_may_widen,
@@ -344,10 +344,9 @@ class RouteRunner:
         Raises: as the beginning of a route.
         """
         for run in self.runs:
-            try:
-                yield self._preview(run)
-            except PySparkException as error:
-                raise translated(error, run.name, run.place.root) from error
+            with errors_of_spark(run.name, run.place.root):
+                preview = self._preview(run)
+            yield preview
 
     def _preview(self, run: RouteRun) -> Preview:
         source, target = self._source_of(run), opened(run.place)

@@ -197,9 +197,13 @@ def check_not_behind(
         f"{'none' if now == NEVER else now}"
         for source, own, now in back
     )
+    remedy = "a job that is started again copies the records between again"
+    if all(now == NEVER for _, _, now in back):
+        starts = ",".join(f"{s.topic}:{s.partition}:{own + 1}" for s, own, _ in back)
+        remedy += f". To leave them out, start it with --start {starts}"
     raise InvalidRequest(
-        f"{root} was put back to an earlier state, or made anew: {places}. Decide what becomes of "
-        "the records between: --after-restore again copies them again, --after-restore skip leaves "
-        "them out; nothing was committed",
+        f"{root} was put back to an earlier state, or made anew: {places}. Decide before you start "
+        f"it: {remedy}. A job with --after-restore again or skip decides so by itself while it "
+        "runs; nothing was committed",
         error_class="TableRestored",
     )

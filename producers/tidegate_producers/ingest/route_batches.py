@@ -434,9 +434,9 @@ class RouteBatches:
             if rejection is None or rejection.advice not in ("rerun", "rebase"):
                 raise rejected
             return False
-        current = self._ask(list(last))
+        known = dict(self._known)
+        current = self._ask(list(known))
         after_restore = self._job.route.after_restore
-        known = {source: self._known[source] for source in last}
         check_not_behind(known, current, self._root, after_restore)
         if any(current[source] < known[source] for source in current) and after_restore == "again":
             raise CopyAgain(f"{self._root} was put back to an earlier state")

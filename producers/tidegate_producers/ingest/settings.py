@@ -161,8 +161,8 @@ class Route(Section):
     """The job stops when more than this share of a batch of 100 records or more are dead letters.
     """
     after_restore: OnRestore = "stop"
-    """What to do where the table is before what this job has committed: copy `again` from the
-    table's position, `skip` to the job's, or `stop`.
+    """What to do where the table is before what this job has committed since it was started: copy
+    `again` from the table's position, `skip` to the job's, or `stop`.
     """
     after_data_loss: OnDataLoss = "stop"
     """What to do where the topic has lost records that the table lacks: `skip` them, or `stop`."""
@@ -235,7 +235,11 @@ class Route(Section):
             yield "start: kafka-delta-ingest reads one topic: give topics that one alone"
         if "" in named and (len(self.topics) != 1):
             yield "start: with several topics name each: TOPIC:PARTITION:OFFSET"
-        if strangers := sorted(named - {"", *self.topics}):
+        try:
+            strangers = sorted(topic for topic in named if topic and not self.takes(topic))
+        except re.error:
+            strangers = []
+        if strangers:
             yield f"start names {strangers[0]!r}, which is not among the topics"
 
     def _format_faults(self) -> Iterator[str]:

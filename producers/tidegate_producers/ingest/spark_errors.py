@@ -1,7 +1,8 @@
 """What ended a query of Spark's, as an error of ours: it passes by itself, or names its remedy."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 from py4j.protocol import Py4JError
@@ -51,6 +52,15 @@ _CAUSE: Final = re.compile(
     r"^(?:Caused by: |: )?((?:[\w$]+\.)*[\w$]*(?:Exception|Error)\b.*)$", re.MULTILINE
 )
 """A line of Java's stack, or Python's, that begins with an exception's class."""
+
+
+@contextmanager
+def errors_of_spark(name: str, root: str) -> Iterator[None]:
+    """Raise our errors for Spark's, of what is done for a route."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise translated(error, name, root) from error
 
 
 def translated(error: PySparkException | Py4JError, name: str, root: str) -> TidegateError:

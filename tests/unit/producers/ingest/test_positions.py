@@ -1,6 +1,7 @@
 """Where a query begins, and what follows when a table has other positions than expected."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from tidegate_producers.ingest.positions import (
     ends_of_batch,
     source_of,
 )
-from tidegate_producers.ingest.settings import start_of
+from tidegate_producers.ingest.settings import Route, start_of
 from tidegate_producers.ingest.topic_source import starting_offsets
 
 A, B = SourcePartition("orders", "Xy_-9", 0), SourcePartition("orders", "Xy_-9", 1)
@@ -98,6 +99,16 @@ def test_a_table_that_was_put_back_is_named_with_both_positions_and_the_option()
     assert "orders/1: this job committed offset 60, and the table has 10" in text
     assert "orders/0" not in text
     assert "--after-restore" in text
+    assert "--start" not in text, "it is for partitions without a position"
+
+
+def test_a_table_that_was_made_anew_is_named_with_the_start_that_leaves_records_out() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        check_not_behind({A: 41, B: 60}, {A: -1, B: -1}, "file:///t", "stop")
+    text = str(caught.value)
+    assert "this job committed offset 41, and the table has none" in text
+    [start] = re.findall(r"--start (\S+)\.", text)
+    assert start_of(start).offsets == {("orders", 0): 42, ("orders", 1): 61}
 
 
 @pytest.mark.parametrize("current", [{A: 41}, {A: 90}])
@@ -125,3 +136,12 @@ def test_another_form_of_sparks_notes_names_the_setting(noted: str) -> None:
 
 def test_spark_gets_offsets_by_topic_and_partition() -> None:
     assert json.loads(starting_offsets({B: 5, A: 3})) == {"orders": {"0": 3, "1": 5}}
+
+
+def test_a_start_may_name_topics_that_a_pattern_takes() -> None:
+    route = Route(topic_pattern="or.*", table="/t", start="orders:0:5")
+    assert route.begins.offsets == {("orders", 0): 5}
+    with pytest.raises(ValueError, match="start names 'clicks', which is not among the topics"):
+        Route(topic_pattern="or.*", table="/t", start="clicks:0:5")
+    with pytest.raises(ValueError, match="is no regular expression"):
+        Route(topic_pattern="or(", table="/t", start="orders:0:5")

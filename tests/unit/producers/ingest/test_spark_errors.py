@@ -4,7 +4,7 @@ import pytest
 from py4j.protocol import Py4JError
 
 from tidegate_delta.errors import InvalidRequest, Misconfigured, Unavailable
-from tidegate_producers.ingest.spark_errors import translated
+from tidegate_producers.ingest.spark_errors import errors_of_spark, translated
 
 KAFKA = "org.apache.kafka.common.errors"
 
@@ -69,3 +69,11 @@ def test_a_fault_of_python_is_said_and_not_that_there_was_one() -> None:
     error = translated(Py4JError(said), "r", "file:///t")
     assert isinstance(error, InvalidRequest)
     assert "route r: TypeError: it is no sequence; nothing" in str(error)
+
+
+def test_a_preview_and_a_replay_say_it_the_same_way() -> None:
+    with (
+        pytest.raises(Misconfigured, match="ca_location"),
+        errors_of_spark("r", "file:///t"),
+    ):
+        raise Py4JError(f"{KAFKA}.SslAuthenticationException: SSL handshake failed")
