@@ -121,15 +121,19 @@ def test_several_topics_fill_a_table_and_one_several(topics: Topics) -> None:
     }
 
 
-def test_a_restored_table_goes_on_at_its_positions(topics: Topics) -> None:
+@pytest.mark.parametrize("who", ["tidegate", "delta-rs"])
+def test_a_restored_table_goes_on_at_its_positions(topics: Topics, who: str) -> None:
     route = {"topics": topics.name("orders")}
     topics.make("orders", 0, 1)
     for more in ((2, 3), (4, 5)):
         topics.copied(restored=route)
         topics.send("orders", *more)
     topics.copied(restored=route)
-    table = Table(topics.spark, str(topics.line.tables / "restored"), topics.line.spark_options)
-    table.restoreToVersion(2)
+    root = str(topics.line.tables / "restored")
+    if who == "tidegate":
+        Table(topics.spark, root, topics.line.spark_options).restoreToVersion(2)
+    else:
+        deltalake.DeltaTable(root).restore(2)
     topics.send("orders", 6)
     assert topics.copied(restored=route) == {"restored": [0, 1, 2, 3, 6]}
 
