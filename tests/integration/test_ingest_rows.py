@@ -258,8 +258,7 @@ def test_fields_without_a_field_inside_their_column_become_new_ones(spark: Spark
         [["b"], ["named", "value", "w"]],
         [["deep", "element", "value", "element", "new"]],
     ]
-    fields = target.value_fields(route())
-    new = new_fields(rows, [path for paths in found for path in paths], fields, route(), {})
+    new = new_fields(rows, [path for paths in found for path in paths], target, route(), {})
     assert {dotted(f.path): f.field.dataType.simpleString() for f in new} == {
         "part.b": "string",
         "part.`in.ner`.y": "double",
@@ -269,7 +268,7 @@ def test_fields_without_a_field_inside_their_column_become_new_ones(spark: Spark
         "deep.element.value.element.new": "decimal(22,0)",
     }
     told = {"part": type_of("STRUCT<b: DATE>"), "named": type_of("MAP<STRING, STRUCT<w: INT>>")}
-    new = new_fields(rows, ["part\1b", "named\1value\1w"], fields, route(), told)
+    new = new_fields(rows, ["part\1b", "named\1value\1w"], target, route(), told)
     assert [f.field.dataType.simpleString() for f in new] == ["date", "int"]
 
 
@@ -298,6 +297,51 @@ def test_fields_inside_a_column_are_refused_left_out_or_read_as_a_route_says(
         assert read == f"array<struct<n:{kind}>>"
         [row, *_] = rows_of(frame, target, asked).orderBy(f"{OWN_PREFIX}offset").collect()
         assert (row["part"]["b"], row["part"]["in.ner"]["x"]) == ("x", 1)
+
+
+def test_a_field_whose_name_no_column_can_have_makes_no_row(spark: SparkSession) -> None:
+    target = TargetTable(TableLocation("file:///t"), columns_of(NESTED), WriteRequirements())
+    odd = ({"a b": 1}, {"part": {"x=": 1}}, {f"{OWN_PREFIX}x": 1}, {"": 1}, {"a.b": 1, "B": 1})
+    frame = PLAIN.read(records(spark, *odd))
+    refused = reasons(rows_of(frame, target, route()))
+    assert [(reason or "").partition(":")[0] for _, reason in refused] == [
+        *(
+            f"no column can have a name among {name}"
+            for name in ("a b", "part.x=", f"{OWN_PREFIX}x", "")
+        ),
+        "",
+    ]
+    assert "Set delta.columnMapping.mode to name" in str(refused[0][1])
+    mapped = rows_of(frame, replace(target, takes_any_name=True), route())
+    assert [reason is None for _, reason in reasons(mapped)] == [True, True, False, False, True]
+
+
+def test_of_new_fields_that_differ_by_case_alone_the_first_becomes_one(
+    spark: SparkSession,
+) -> None:
+    target = TargetTable(TableLocation("file:///t"), columns_of("id INT"), WriteRequirements())
+    frame = PLAIN.read(records(spark, {"id": 1, "X": "a"}, {"id": 2, "x": 1}))
+    rows = rows_of(frame, target, route()).cache()
+    new = new_fields(rows, ["X", "x"], target, route(), {})
+    assert [(one.field.name, one.field.dataType.simpleString()) for one in new] == [("X", "string")]
+
+
+def test_new_fields_have_types_that_a_table_can_have(spark: SparkSession) -> None:
+    target = TargetTable(TableLocation("file:///t"), columns_of("id INT"), WriteRequirements())
+    odd = {"a": {}, "b": {"c d": 1}, "e": {"f": 1, "F": 2, "g h": 3}, "i": [{"j=": 1, "k": 2}]}
+    frame = PLAIN.read(records(spark, {"id": 1, **odd}, {"id": 2, "a": {"l": {}}}))
+    rows = rows_of(frame, target, route()).cache()
+
+    def added(target: TargetTable) -> dict[str, str]:
+        new = new_fields(rows, ["a", "b", "e", "i"], target, route(), {})
+        return {one.field.name: one.field.dataType.simpleString() for one in new}
+
+    assert added(target) == {"b": "string", "e": "struct<F:bigint>", "i": "array<struct<k:bigint>>"}
+    assert added(replace(target, takes_any_name=True)) == {
+        "b": "struct<c d:bigint>",
+        "e": "struct<F:bigint,g h:bigint>",
+        "i": "array<struct<j=:bigint,k:bigint>>",
+    }
 
 
 UPSERT = {"mode": "upsert", "key": ("id",)}
@@ -667,8 +711,7 @@ def test_new_columns_have_the_types_of_json_schemas(spark: SparkSession) -> None
     rows = fit(frame, asked, texts=None)
     assert [row["id"] for row in rows.where(f"{REASON} IS NULL").collect()] == [1, 2, 3, 4, 5]
     target = TargetTable(TableLocation("file:///t"), columns_of(COLUMNS), WriteRequirements())
-    fields = target.value_fields(asked)
-    new = new_fields(rows_of(frame, target, asked), ["day", "more"], fields, asked, texts.types())
+    new = new_fields(rows_of(frame, target, asked), ["day", "more"], target, asked, texts.types())
     assert [(f.path, f.field.dataType.simpleString()) for f in new] == [
         (("day",), "date"),
         (("more",), "boolean"),

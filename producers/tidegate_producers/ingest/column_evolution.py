@@ -8,9 +8,16 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
-from tidegate_delta.schema.field_paths import FieldPath
+from tidegate_delta.schema.field_paths import FieldPath, illegal_name
 from tidegate_delta.schema.type_widening import widens
 from tidegate_delta.schema.types import DECIMAL_PRECISION_MAX, DecimalType, PrimitiveType
 from tidegate_delta.schema.types import DataType as DeltaType
@@ -25,6 +32,7 @@ from tidegate_producers.ingest.record_decoding import (
     row_types,
 )
 from tidegate_producers.ingest.settings import Route
+from tidegate_producers.ingest.target_table import TargetTable
 from tidegate_producers.writing.alter_table import new_column
 
 _INTEGERS: Final = (("byte", 8), ("short", 16), ("integer", 32), ("long", 64))
@@ -53,32 +61,61 @@ class NewField:
 def new_fields(
     rows: DataFrame,
     paths: Sequence[str],
-    fields: StructType,
+    target: TargetTable,
     route: Route,
     types: Mapping[str, DataType],
 ) -> Sequence[NewField]:
     """Return those at some paths of UNKNOWN that have values in rows with EVOLVING, with the types
-    that their schemas tell, or that Spark infers. `fields` are those by which values are read.
+    that their schemas tell, or that Spark infers. Of paths that differ in upper and lower case
+    alone the first counts. An empty object tells no type.
     """
+    fields = target.value_fields(route)
     sample = rows.where(F.col(EVOLVING).isNotNull() & F.col(REASON).isNull()).select(EVOLVING)
     texts = [row[0] for row in sample.limit(SAMPLE_RECORDS).collect()]
     values = [json.loads(text) for text in texts]
     found: dict[FieldPath, list[Any]] = {}
-    for path in (tuple(path.split(STEP)) for path in paths):
-        given = [item for value in values for item in _at(value, fields, path) if item is not None]
-        if given:
-            found[path] = given
+    spelt = set[str]()
+    for path in paths:
+        steps = tuple(path.split(STEP))
+        given = [item for value in values for item in _at(value, fields, steps) if item is not None]
+        if given and path.lower() not in spelt:
+            found[steps] = given
+            spelt.add(path.lower())
     if not found:
         return ()
     # A record for each value, in which a path is the name: one inference is for all of them.
     named = [json.dumps({str(n): item}) for n, each in enumerate(found.values()) for item in each]
     inferred_types = inferred(rows.sparkSession, [text.encode() for text in named])
     registered = StructType([StructField(*each) for each in row_types(types, route).items()])
-    return [
-        NewField(path[:-1], StructField(path[-1], kind or inferred_types[str(number)].dataType))
+    kinds = {
+        path: _type_at(registered, path) or _type_at(inferred_types, (str(number),))
         for number, path in enumerate(found)
-        for kind in [_type_at(registered, path)]
+    }
+    return [
+        NewField(path[:-1], StructField(path[-1], _with_names(kind, target.takes_any_name)))
+        for path, kind in kinds.items()
+        if kind is not None
     ]
+
+
+def _with_names(kind: DataType, takes_any_name: bool) -> DataType:
+    """Return a type without fields inside whose names a table can't have: records with them are
+    dead letters once the others are there. A struct of which nothing is left is text.
+    """
+    match kind:
+        case ArrayType():
+            return ArrayType(_with_names(kind.elementType, takes_any_name))
+        case MapType():
+            return MapType(kind.keyType, _with_names(kind.valueType, takes_any_name))
+        case StructType():
+            named: dict[str, StructField] = {}
+            for field in kind.fields:
+                if field.name and (takes_any_name or not illegal_name(field.name)):
+                    inner = _with_names(field.dataType, takes_any_name)
+                    named.setdefault(field.name.lower(), StructField(field.name, inner))
+            return StructType(list(named.values())) if named else StringType()
+        case _:
+            return kind
 
 
 def _at(value: Any, kind: DataType | None, path: FieldPath) -> Iterator[Any]:

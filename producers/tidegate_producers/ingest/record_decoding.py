@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 )
 
 from tidegate_delta.errors import InvalidRequest
-from tidegate_delta.schema.field_paths import ELEMENT, VALUE, field_paths
+from tidegate_delta.schema.field_paths import ELEMENT, ILLEGAL_SIGNS, VALUE, field_paths
 from tidegate_messages.schema_announcement import GAP, MARKER
 from tidegate_producers.datasource.spark_schema import from_spark
 from tidegate_producers.ingest.record_texts import FAULT, KEY_TEXT, TEXT
@@ -68,6 +68,11 @@ _SAYS_MAX: Final = 100
 _ZONE: Final = r"(Z|[+-][0-9]{2}:[0-9]{2})$"
 """The zone behind a date, as Debezium writes ISO texts; Spark reads dates without one."""
 
+_MISNAMED: Final = (
+    ": without column mapping none has a sign of ' ,;{}()=', a tab or a line break, and none "
+    f"begins with {OWN_PREFIX}. Set delta.columnMapping.mode to name on the table, choose and "
+    "rename fields by select, or leave those without a column out by ignore"
+)
 _JOINED: Final = r"\}\s*\{"
 _DIGITS: Final = r"^[+-]?[0-9]+$"
 _TEMPORAL: Final = (DateType, TimestampType, TimestampNTZType)
@@ -78,11 +83,13 @@ _FAULT_TYPE: Final = "struct<field: string, reason: string>"
 class JsonValues:
     """How the JSON texts of a route are read: the columns that come from them, and their form.
 
-    A number is no date and no timestamp: its unit would be guessed.
+    A number is no date and no timestamp: its unit would be guessed. `takes_any_name` says that the
+    table may have new columns of any name.
     """
 
     fields: StructType
     route: Route
+    takes_any_name: bool = False
 
     @property
     def _texts(self) -> StructType:
@@ -255,8 +262,9 @@ class JsonValues:
         return _paths_without_field(row_text(text, route), self.fields, route.fields_of_envelope)
 
     def _with_strangers(self, reason: Column, unknown: Column) -> Column:
-        """Add to the reasons fields without a column where none is added, and those that differ
-        from a column in upper and lower case alone, which would make two columns of one name.
+        """Add to the reasons fields without a column where none is added, those that differ from a
+        column in upper and lower case alone, which would make two columns of one name, and those
+        whose name no column can have.
         """
         known = [STEP.join(path).lower() for path, _ in field_paths(from_spark(self.fields))]
         names = F.translate(F.array_join(unknown, ", "), STEP, ".")
@@ -265,10 +273,17 @@ class JsonValues:
         is_case = (F.size(unknown) > 0) & F.arrays_overlap(lower, columns)
         text = " are not as the table's columns are, in upper and lower case"
         reason = reason.when(is_case, F.concat(F.lit("fields among "), names, F.lit(text)))
-        if self.route.schema_evolution != "fail":
-            return reason
-        none = F.concat(F.lit("there is no column for "), names)
-        return reason.when(F.size(unknown) > 0, none)
+        if self.route.schema_evolution == "fail":
+            none = F.concat(F.lit("there is no column for "), names)
+            return reason.when(F.size(unknown) > 0, none)
+        misnamed = F.concat(F.lit("no column can have a name among "), names, F.lit(_MISNAMED))
+        return reason.when(F.exists(unknown, self._is_misnamed), misnamed)
+
+    def _is_misnamed(self, path: Column) -> Column:
+        """Return whether no column, or field inside one, can be made for a path of UNKNOWN."""
+        name = F.element_at(F.split(path, STEP), -1)
+        is_misnamed = (name == "") | path.startswith(OWN_PREFIX)
+        return is_misnamed if self.takes_any_name else is_misnamed | name.rlike(ILLEGAL_SIGNS)
 
     def _key_values(self) -> Iterator[tuple[str, Column]]:
         """Yield the key's columns as a record's own key gives them: a JSON object, with or without

@@ -41,7 +41,7 @@ from tidegate_producers.ingest.record_decoding import (
 )
 from tidegate_producers.ingest.record_texts import MISSING, TEXT, RecordTexts
 from tidegate_producers.ingest.settings import OWN_PREFIX, Route
-from tidegate_producers.ingest.target_table import TargetTable, check_names, fitted, opened
+from tidegate_producers.ingest.target_table import TargetTable, fitted, opened
 from tidegate_producers.ingest.upsert import upserted
 from tidegate_producers.options import WriteOptions, for_writing
 from tidegate_producers.table.new_files import append
@@ -373,19 +373,18 @@ class RouteBatches:
         route says.
 
         A field that is null in every record of the sample gets none yet: it has no type.
-        Raises: CopyAgain, once they are there; InvalidRequest, for a name that can't be; Rejected.
+        Raises: CopyAgain, once they are there; Rejected.
         """
         route, columns = self._job.route, self._target.columns
         added: Sequence[NewField] = ()
         wider: dict[str, DataType] = {}
         if summary.unknown and route.schema_evolution in ("add", "widen"):
-            fields, types = self._target.value_fields(route), self._job.texts.types()
-            added = new_fields(rows, summary.unknown, fields, route, types)
+            types = self._job.texts.types()
+            added = new_fields(rows, summary.unknown, self._target, route, types)
         if summary.dead_letters and route.schema_evolution == "widen":
             wider = wider_types(rows, columns)
         if not added and not wider:
             return
-        check_names([*columns.names, *(new.field.name for new in added if not new.parent)])
         table = Table(rows.sparkSession, self._root, _table_options(self._job.options))
         changes = [new.change for new in added]
         changes += [
@@ -476,7 +475,7 @@ def rows_of(
     `sent` are the places of some that are none.
     """
     fields = target.value_fields(route)
-    decoded = JsonValues(fields, route).decoded(records)
+    decoded = JsonValues(fields, route, target.takes_any_name).decoded(records)
     kept = [F.col(name).alias(f"{OWN_PREFIX}{name}") for name in _KEPT]
     kept += [F.col(MISSING), F.col(TEXT).alias(EVOLVING)]
     rows = fitted(Selection.of(route).rows(decoded, kept), target, route)

@@ -11,6 +11,7 @@ from pyspark.sql.types import ArrayType, MapType, StringType, StructField, Struc
 from tidegate_delta.constraints.row_constraints import WriteRequirements, requirements
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.properties.table_properties import type_widening_enabled
+from tidegate_delta.schema.column_mapping import ColumnMappingMode, mode_of
 from tidegate_delta.schema.field_paths import ELEMENT, VALUE, FieldPath, dotted, same_name
 from tidegate_delta.schema.type_widening import Automatic
 from tidegate_delta.schema_evolution.evolve_on_write import Merging, merged
@@ -42,14 +43,15 @@ _WIDENING: Final = {"delta.enableTypeWidening": "true"}
 
 @dataclass(frozen=True)
 class TargetTable:
-    """A table as a batch finds it: its columns, what it requires of rows, and whether types of its
-    columns may become wider.
+    """A table as a batch finds it: its columns, what it requires of rows, whether types of its
+    columns may become wider, and whether new ones may have any name.
     """
 
     place: TableLocation
     columns: StructType
     required: WriteRequirements
     may_widen: bool = False
+    takes_any_name: bool = False
 
     @property
     def given(self) -> StructType:
@@ -63,7 +65,11 @@ class TargetTable:
 
         How far identity columns have counted does not matter: the write numbers them.
         """
-        return self.columns == other.columns and self._counting_apart == other._counting_apart
+        return (
+            self.columns == other.columns
+            and self._counting_apart == other._counting_apart
+            and self.takes_any_name == other.takes_any_name
+        )
 
     @property
     def _counting_apart(self) -> WriteRequirements:
@@ -118,7 +124,8 @@ def opened(place: TableLocation) -> TargetTable | None:
     schema = check_open_to(keys, place.root)
     required = requirements(keys.metadata, keys.protocol)
     may_widen = type_widening_enabled(keys.metadata)
-    return TargetTable(place, to_spark(schema), required, may_widen)
+    takes_any_name = mode_of(keys.metadata) is not ColumnMappingMode.NONE
+    return TargetTable(place, to_spark(schema), required, may_widen, takes_any_name)
 
 
 def check_may_widen(target: TargetTable, route: Route) -> None:

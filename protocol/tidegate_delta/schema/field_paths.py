@@ -25,7 +25,10 @@ RESERVED_BY_CHANGES: Final = frozenset({"_change_type", "_commit_version", "_com
 """Names of the columns that the change feed adds to those of the table."""
 
 _PLAIN: Final = re.compile(r"\w+", re.ASCII)
-_ILLEGAL: Final = re.compile(r"[ ,;{}()\n\t=]")
+ILLEGAL_SIGNS: Final = r"[ ,;{}()\n\t=]"
+"""A regular expression of the signs that need column mapping in a name."""
+
+_ILLEGAL: Final = re.compile(ILLEGAL_SIGNS)
 
 
 def dotted(path: Sequence[str]) -> str:
