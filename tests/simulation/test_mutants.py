@@ -26,7 +26,7 @@ NOTICED_BY: Final = {
     "with_a_stop_that_passes_what_waits": 9,
     "with_change_files_for_some": 85,
     "with_deaths_that_the_living_forget": 4,
-    "with_listings_taken_for_the_log": 111,
+    "with_listings_taken_for_the_log": 202,
     "with_other_bytes_taken_for_other_work": 62,
     "with_puts_of_any_age": 22,
     "with_the_id_after_the_conflict": 4,
