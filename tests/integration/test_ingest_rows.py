@@ -267,8 +267,8 @@ def test_fields_without_a_field_inside_their_column_become_new_ones(spark: Spark
         "named.value.w": "bigint",
         "deep.element.value.element.new": "decimal(22,0)",
     }
-    told = {"part": type_of("STRUCT<b: DATE>"), "named": type_of("MAP<STRING, STRUCT<w: INT>>")}
-    new = new_fields(rows, ["part\1b", "named\1value\1w"], target, route(), told)
+    registry = {"part": type_of("STRUCT<b: DATE>"), "named": type_of("MAP<STRING, STRUCT<w: INT>>")}
+    new = new_fields(rows, ["part\1b", "named\1value\1w"], target, route(), registry)
     assert [f.field.dataType.simpleString() for f in new] == ["date", "int"]
 
 

@@ -113,8 +113,8 @@ def reading_options(kafka: KafkaSettings, route: Route) -> dict[str, str]:
         "kafka.bootstrap.servers": kafka.bootstrap_servers,
         "kafka.isolation.level": "read_committed",
         "kafka.client.id": CLIENT_ID,
-        # Spark asks for records that are there. A consumer that has asked for the next ones, too,
-        # answers only when that fetch is over, half a second later by Kafka's default.
+        # Spark reads records that are there already. A consumer whose last fetch was for those
+        # behind them waits until it is over, half a second by Kafka's default.
         "kafka.fetch.max.wait.ms": "20",
         # Spark's consumers commit no offsets there.
         "groupIdPrefix": f"{kafka.topic_prefix}ingest",

@@ -1,4 +1,4 @@
-"""What Spark's Kafka source is told of a login."""
+"""The options for a login that Spark's Kafka source gets."""
 
 from pathlib import Path
 
