@@ -51,6 +51,11 @@ FRESH_S: Final = 10.0
 broker for the topic partition's end.
 """
 
+REGISTRATION_S: Final = 10.0
+"""How long a table's registration may come after its version 0, which any reader of the log sees:
+the committer that makes a table registers it once it is there.
+"""
+
 _PAUSE_S: Final = 1.0
 _PAUSE_MAX_S: Final = 8.0
 
@@ -159,9 +164,16 @@ class Client:
     def require(self, root_or_name: str, timeout_s: float = ANSWER_S) -> TableRecord:
         """Return the table registered under a root, name or id.
 
+        A root may belong to a table that another writer is creating, so its registration is awaited
+        for `REGISTRATION_S` at most.
         Raises: InvalidRequest (`TableNotRegistered`), explaining how to register it; Unavailable.
         """
         record = self.table(root_or_name, timeout_s)
+        wait_s = min(timeout_s, REGISTRATION_S) if "/" in root_or_name else 0.0
+        until_s = self.clock.boot_s() + wait_s
+        while record is None and self.clock.boot_s() < until_s:
+            self.clock.sleep(_PAUSE_S / 4)
+            record = self.table(root_or_name, timeout_s)
         if record is None:
             root = root_or_name if "/" in root_or_name else "ROOT"
             raise InvalidRequest(

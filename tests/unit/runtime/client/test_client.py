@@ -285,6 +285,22 @@ def test_a_frequent_reader_of_the_registry_gets_new_records() -> None:
     assert taken.call_count == 1
 
 
+def test_a_table_that_another_writer_is_creating_is_awaited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client, gate = client_of(always)
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            gate.register()
+
+    monkeypatch.setattr(client.clock, "sleep", sleep)
+    assert client.require(ROOT).table == TABLE
+    assert len(slept) == 3
+
+
 def test_a_table_that_is_not_registered_is_an_error_that_says_how_to_register_it() -> None:
     client, _ = client_of(always)
     with refused(
