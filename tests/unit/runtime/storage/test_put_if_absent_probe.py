@@ -1,5 +1,6 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Lock
 
 import pytest
 
@@ -14,7 +15,21 @@ CONTESTED = 64
 """The size of what racing writers put."""
 
 
-class TornOnce(MemoryStore):
+class AtomicStore(MemoryStore):
+    """Takes one conditional PUT at a time: a probe's contestants are threads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._puts = Lock()
+
+    def put_if_absent(
+        self, path: str, content: bytes, deadline_s: float, turn: Turn = at_once
+    ) -> Put:
+        with self._puts:
+            return super().put_if_absent(path, content, deadline_s, turn)
+
+
+class TornOnce(AtomicStore):
     """Leaves half a file behind, and then takes it for whole."""
 
     def put_if_absent(
@@ -24,7 +39,7 @@ class TornOnce(MemoryStore):
         return super().put_if_absent(path, half, deadline_s)
 
 
-class Forgetful(MemoryStore):
+class Forgetful(AtomicStore):
     """Answers UNKNOWN to every put."""
 
     def put_if_absent(
@@ -33,7 +48,7 @@ class Forgetful(MemoryStore):
         return Put.UNKNOWN
 
 
-class Unconditional(MemoryStore):
+class Unconditional(AtomicStore):
     """Refuses conditional PUTs."""
 
     def put_if_absent(
@@ -42,7 +57,7 @@ class Unconditional(MemoryStore):
         raise Unavailable("501 NotImplemented")
 
 
-class Tearing(MemoryStore):
+class Tearing(AtomicStore):
     """Keeps the part of an interrupted PUT that arrived, and later takes it for whole."""
 
     def put_if_absent(
@@ -54,7 +69,7 @@ class Tearing(MemoryStore):
         return super().put_if_absent(path, content, deadline_s)
 
 
-class Busy(MemoryStore):
+class Busy(AtomicStore):
     """Keeps the contract, and answers 409 while an interrupted PUT is still in progress."""
 
     conflicts = 0
@@ -71,7 +86,7 @@ class Busy(MemoryStore):
         return super().put_if_absent(path, content, deadline_s)
 
 
-class InConflict(MemoryStore):
+class InConflict(AtomicStore):
     """Answers 409 to the loser, as S3 does while both PUTs are in progress."""
 
     def put_if_absent(
@@ -81,21 +96,21 @@ class InConflict(MemoryStore):
         return Put.UNKNOWN if answer is Put.LOST and len(content) == CONTESTED else answer
 
 
-class Hiding(MemoryStore):
+class Hiding(AtomicStore):
     """Lists nothing."""
 
     def list_from(self, folder: str, start: str) -> Iterator[FileStat]:
         yield from ()
 
 
-class Keeping(MemoryStore):
+class Keeping(AtomicStore):
     """Deletes nothing."""
 
     def delete(self, path: str) -> None:
         raise Unavailable("403 Forbidden")
 
 
-class Refusing(MemoryStore):
+class Refusing(AtomicStore):
     """Answers LOST to every writer."""
 
     def put_if_absent(
@@ -106,7 +121,7 @@ class Refusing(MemoryStore):
 
 
 def test_a_store_that_keeps_the_contract_passes_and_is_left_clean() -> None:
-    store = MemoryStore()
+    store = AtomicStore()
     store.put("_delta_log/0.json", b"{}")
     result: list[int] = []
     report = probe(store, 25, result.append)
