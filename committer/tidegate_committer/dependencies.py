@@ -26,6 +26,7 @@ FAILPOINTS: Final = (
     "before_resolve",
     "after_claim",
     "after_register",
+    "after_move",
     "after_outcomes",
     "after_commits",
     "before_flush",

@@ -198,6 +198,11 @@ def _kind_rules() -> Iterator[Schema]:
     )
     yield _if(_has(**_kind("halt")), _has(reason=_GIVEN), "A halt says why, in `reason`.")
     yield _if(
+        _has(**_kind("move")),
+        _has(to_partition=_GIVEN),
+        "A move names the topic partition in `to_partition`.",
+    )
+    yield _if(
         _has(**_kind("app_versions")),
         _has(app_ids=_FILLED),
         "A question for `app_versions` names the applications in `app_ids`.",

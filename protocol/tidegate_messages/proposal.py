@@ -175,9 +175,9 @@ class IdentityBlock(Message):
 
 
 ProposalKind = Literal[
-    "commit", "cancel", "app_versions", "register", "halt", "reopen", "drop", "verbatim"
+    "commit", "cancel", "app_versions", "register", "halt", "reopen", "drop", "move", "verbatim"
 ]
-OPERATOR_REQUESTS: Final = frozenset({"halt", "reopen", "drop"})
+OPERATOR_REQUESTS: Final = frozenset({"halt", "reopen", "drop", "move"})
 """The kinds of operators' requests. They go to the topic `admin`; all others to `proposals`."""
 
 CdcMode = Literal["explicit", "implicit", "none"]
@@ -261,7 +261,7 @@ class Proposal(Message):
     `exact_version`; `read_version` is the version that the writer's work began from; `txn_id` is
     commitInfo's, the same in each attempt; `table_id` may be null, as the writer of a log may not
     know it. Version 0 creates the table. `reason` is for the kind `halt` and is passed on to
-    writers.
+    writers. The kind `move` gives the table another topic partition, `to_partition`.
 
     What only the writer can know: `constraints_enforced` are the hashes of the constraints that it
     has checked for every row it adds (or, where it adds a constraint, for every row of the table),
@@ -311,6 +311,7 @@ class Proposal(Message):
     txn_id: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = None
     cancels: HyphenatedUuid | None = None
     reason: Annotated[str, StringConstraints(min_length=1, max_length=1_000)] | None = None
+    to_partition: Count | None = None
 
     @model_validator(mode="after")
     def _kind_has_its_fields(self) -> "Proposal":
@@ -318,6 +319,8 @@ class Proposal(Message):
             raise ValueError("a cancel names the proposal it gives up in `cancels`")
         if self.kind == "halt" and self.reason is None:
             raise ValueError("a halt says why, in `reason`")
+        if self.kind == "move" and self.to_partition is None:
+            raise ValueError("a move names the topic partition, in `to_partition`")
         if self.kind == "app_versions" and not self.app_ids:
             raise ValueError("a question for `app_versions` names the applications in `app_ids`")
         if self.kind == "verbatim" and (self.exact_version is None or self.claim_check is None):

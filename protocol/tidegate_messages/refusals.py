@@ -250,8 +250,8 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
         "correct the program that wrote it: the answer names the field",
     ),
     "wrong_topic": RefusalRule(
-        "an operator's request (`halt`, `reopen`, `drop`) came on the topic `proposals`, or "
-        "something else on `admin`",
+        "an operator's request (`halt`, `reopen`, `drop`, `move`) came on the topic `proposals`, "
+        "or something else on `admin`",
         "send the same bytes to the topic that the answer names (`topic`), on the same partition "
         "number",
     ),
@@ -405,6 +405,10 @@ REFUSALS: Final[Mapping[str, RefusalRule]] = {
     "table_halted": RefusalRule(
         "the table's log cannot be served, or an operator halted it: the answer says why",
         "have the log repaired, or the table reopened; then send the same bytes again",
+    ),
+    "no_such_partition": RefusalRule(
+        "a table is to move to a partition that the topic `proposals` does not have",
+        "give the number of one that it has, from 0 on, or add partitions first",
     ),
     "root_not_allowed": RefusalRule(
         "the root lies under none of `committer.roots`, or leads by a symbolic link to a place "

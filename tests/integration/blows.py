@@ -21,8 +21,10 @@ from tidegate_local.child_processes import ServiceProcess, probe
 SUSPENSION: Final = "SIGSTOP"
 """Suspend a committer until its successor has published outcomes; it wakes up as a zombie."""
 
-ELSEWHERE: Final = "before_resolve"
-"""The failpoint before an ambiguous PUT is resolved needs a store with such responses, like S3."""
+ELSEWHERE: Final = ("before_resolve", "after_move")
+"""The failpoint before an ambiguous PUT is resolved needs a store with such responses, like S3; the
+other one an operator who moves a table.
+"""
 
 _OFTEN: Final = (2, 12)
 _PASSAGES: Final[Mapping[str, tuple[int, int]]] = {
@@ -38,7 +40,7 @@ _PASSAGES: Final[Mapping[str, tuple[int, int]]] = {
     "after_offsets": (1, 3),
 }
 PASSAGES: Final = {
-    point: _PASSAGES.get(point, _OFTEN) for point in FAILPOINTS if point != ELSEWHERE
+    point: _PASSAGES.get(point, _OFTEN) for point in FAILPOINTS if point not in ELSEWHERE
 }
 """The failpoints, and after how many passes a committer dies there; most lives commit something."""
 

@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from tests.integration import run_audit
+from tests.integration.blows import ELSEWHERE
 from tests.integration.conftest import Line
 from tests.integration.proposers import (
     SCHEMA,
@@ -123,7 +124,7 @@ def _of(table: TableRecord, found: Sequence[dict[str, Any]]) -> list[dict[str, A
 
 
 AT_CREATION = ("after_claim", "after_register")
-UNDER_LOAD = [point for point in FAILPOINTS if point not in ("before_resolve", *AT_CREATION)]
+UNDER_LOAD = [point for point in FAILPOINTS if point not in (*ELSEWHERE, *AT_CREATION)]
 """The others have their own tests: a store that answers 503, and a table's creation."""
 
 

@@ -23,7 +23,7 @@ from tests.linearizability.run_record import (
     paths,
 )
 
-REQUESTS = ("register", "halt", "reopen", "drop")
+REQUESTS = ("register", "halt", "reopen", "drop", "move")
 """Kinds of proposals that write nothing into the log; a repeat may get another version."""
 
 

@@ -93,7 +93,7 @@ def outcome_agreement(history: History) -> str | None:
         sent = history.sent.get(result.key)
         if sent is None:
             return f"{result.key} has an outcome and was not sent"
-        if sent.kind in ("register", "halt", "reopen", "drop"):
+        if sent.kind in ("register", "halt", "reopen", "drop", "move"):
             continue
         version = held.get(result.key)
         if sent.kind == "verbatim":
@@ -267,6 +267,17 @@ def one_home(history: History) -> str | None:
         alive = [by for by, one in said.items() if one["status"] not in ("staged", "dropped")]
         if len(alive) > 1:
             return f"{root} is registered as {sorted(alive)}"
+    return None
+
+
+def one_home_after_moves(history: History) -> str | None:
+    """Of the records of a table that has moved, one home counts: that of the last request."""
+    for root, said in history.registered.items():
+        alive = [one for one in said.values() if one["status"] not in ("staged", "dropped")]
+        numbers = [int((one.get("ruling") or {}).get("number", 0)) for one in alive]
+        newest = [one for one, number in zip(alive, numbers, strict=True) if number == max(numbers)]
+        if len({(one["table"], one["topic_partition"]) for one in newest}) > 1:
+            return f"{root} is registered as {newest}"
     return None
 
 

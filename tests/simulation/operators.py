@@ -1,4 +1,4 @@
-"""Operators: they halt tables, reopen them, and open all of them in the end."""
+"""Operators: they halt tables, reopen and move them, and open all of them in the end."""
 
 from tests import builders
 from tests.simulation.history import History, Sent
@@ -22,6 +22,13 @@ def drop(stage: Stage) -> None:
     _ask(stage, stage.dice.choice(TABLES), kind="drop")
 
 
+def move(stage: Stage) -> None:
+    """Move a table to one of the topic partitions, be it its own."""
+    count = stage.bus.partitions(stage.topics.proposals)
+    number = stage.dice.randrange(count)
+    _ask(stage, stage.dice.choice(TABLES), kind="move", to_partition=number)
+
+
 def make_again(stage: Stage) -> None:
     """Create a table where one exists or existed, under a new id or the same."""
     table = stage.dice.choice(TABLES)
@@ -38,7 +45,7 @@ def reopen_all(stage: Stage) -> None:
         _ask(stage, table, kind="reopen")
 
 
-def _ask(stage: Stage, table: Table, **fields: str) -> None:
+def _ask(stage: Stage, table: Table, **fields: str | int) -> None:
     known: builders.Row = {
         "proposal_id": stage.new_id(),
         "table": table.id,

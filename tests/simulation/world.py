@@ -24,7 +24,13 @@ from tests.simulation import (
 )
 from tests.simulation.faulty_dependencies import POLLED_MAX
 from tests.simulation.history import History
-from tests.simulation.invariants import ALWAYS, AT_REST, all_answered, one_home
+from tests.simulation.invariants import (
+    ALWAYS,
+    AT_REST,
+    all_answered,
+    one_home,
+    one_home_after_moves,
+)
 from tests.simulation.patch_invariants import patches_are_complete
 from tests.simulation.row_invariants import ROW_INVARIANTS, Steps
 from tests.simulation.run_state import Event, Odd, Stage
@@ -119,6 +125,9 @@ ODD: Final = "found"
 REGISTRY_LOST: Final = frozenset({external_faults.rewind_registry, external_faults.lose_registry})
 """Events that make a committer forget a halt or a table's root; only the registry holds these."""
 
+MOVING: Final[dict[Event, int]] = {operators.move: 10}
+"""Extra events where operators move tables."""
+
 T = TypeVar("T")
 
 WHILE_ASLEEP: Final[tuple[Event, ...]] = (
@@ -163,11 +172,13 @@ class World:
     """A stage and the events on it. `events` maps each event to its weight.
 
     `is_odd` means that every decision on one of the tables fails with an unforeseen error.
+    `has_moves`: operators move tables between topic partitions.
     """
 
     seed: int
     steps: int = 160
     is_odd: bool = False
+    has_moves: bool = False
     step: int = 0
     row_steps: Steps = field(default_factory=Steps)
     stage: Stage = field(init=False)
@@ -180,7 +191,8 @@ class World:
         by_hand = WITH_OPERATORS if self.seed % 7 in (2, 5) else {}
         by_hand = {**by_hand, **(IMPATIENT if self.stage.reads_slowly else {})}
         pressed = PRESSED if self.is_pressed else {}
-        self.events = {**USUAL, **crowded, **rare, **by_hand, **pressed}
+        moving = MOVING if self.has_moves else {}
+        self.events = {**USUAL, **crowded, **rare, **by_hand, **pressed, **moving}
         self.stage.weather.sleep = self._sleep
         if self.seed % 2 == 0:
             # The proposals that create the tables are on both topic partitions before anything
@@ -265,7 +277,8 @@ class World:
             if not self.events.keys() & REGISTRY_LOST:
                 self._hold(operators.halted_by_hand, self.history)
             if not self.stage.registry_is_lost:
-                self._hold(one_home, self.history)
+                homes = one_home_after_moves if self.has_moves else one_home
+                self._hold(homes, self.history)
         return is_new
 
     def _hold(self, invariant: Callable[[T], str | None], seen: T) -> None:

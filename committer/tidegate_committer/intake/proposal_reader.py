@@ -57,6 +57,7 @@ from tidegate_messages.message import Message
 from tidegate_messages.metadata_patch import MetadataPatch
 from tidegate_messages.outcome import Rejection
 from tidegate_messages.proposal import (
+    OPERATOR_REQUESTS,
     ROW_INTENT,
     ClaimCheck,
     Proposal,
@@ -120,7 +121,7 @@ CLAIM_FOLDER: Final = "_tidegate/proposals/"
 STAGED_FOLDER: Final = in_log(file_names.STAGED_FOLDER)
 KINDS: Final = frozenset(get_args(ProposalKind))
 
-_REQUESTS: Final = ("cancel", "register", "halt", "reopen", "drop")
+_REQUESTS: Final = ("cancel", "register", *OPERATOR_REQUESTS)
 """The kinds that propose no content. One with a flaw becomes a dead letter, and is not carried out:
 it is no fact of the table's log.
 """

@@ -1,9 +1,9 @@
-"""Operators' requests about a table: halt it, reopen it, drop it.
+"""Operators' requests about a table: halt it, reopen it, drop it, move it.
 
 A request comes on a topic of its own. Proposals that come while it waits are decided after it is
 carried out. A drop waits for the proposals that came before it, unless a halt follows. A halt is
 for incidents: it waits only for the PUT in flight, and waiting proposals are denied with the advice
-to retry.
+to retry. A move waits for no more than that either: waiting proposals are sent to the new home.
 
 Their topic partition is read beside that of the proposals (`RequestIntake`). A request is never
 held back: it is routed as soon as it is read, before or after any proposal. A record that kills the
@@ -66,6 +66,8 @@ class OperatorRequests:
             self._halt(candidate, table_committer, halted(record, reason, ruled))
         elif kind == "reopen":
             return self._reopen(candidate, table_committer, ruled)
+        elif kind == "move":
+            self._move(candidate, table_committer, ruled)
         else:
             self._drop(candidate, table_committer, dropped(record, ruled))
         return True
@@ -79,6 +81,34 @@ class OperatorRequests:
         for queued in table_committer.queue.everybody():
             self._answer(registration_rules.table_dropped(queued.candidate, record), record)
         self._answer(granted(candidate, record), record)
+        self.tables.publisher.tables.discard(record.table)
+
+    def _move(self, candidate: Candidate, table_committer: TableCommitter, ruled: Ruling) -> None:
+        """Give a table another topic partition, and serve it here no longer.
+
+        From the moment that its record is durable there, the owner of that partition may serve it,
+        from its log: so nothing is in flight, and nothing is written here any more.
+        """
+        assert candidate.proposal is not None, "a request is a proposal"
+        record, number = table_committer.record, candidate.proposal.to_partition
+        assert number is not None, "a move names its topic partition"
+        if number == record.topic_partition:
+            self._answer(granted(candidate, record, repeat=True), record)
+            return
+        topic = record.proposals_topic
+        count = self.tables.dependencies.bus.partitions(topic)
+        if number >= count:
+            reason = f"to_partition: {topic} has the partitions 0 to {count - 1}, and not {number}"
+            self._answer(denied(candidate, "no_such_partition", reason), record)
+            return
+        moved = record.model_copy(update={"topic_partition": number, "ruling": ruled})
+        waiting = [queued.candidate for queued in table_committer.queue.everybody()]
+        self.tables.publisher.moved(record, moved)
+        self.tables.close(moved)
+        table_committer.forget()
+        for each in waiting:
+            self._answer(registration_rules.elsewhere(each, moved, self.tables.here), moved)
+        self._answer(granted(candidate, moved), moved)
         self.tables.publisher.tables.discard(record.table)
 
     def _halt(
@@ -227,9 +257,12 @@ def is_halt(candidate: Candidate) -> bool:
     return candidate.proposal is not None and candidate.proposal.kind == "halt"
 
 
-def awaits_halt(table_committer: TableCommitter) -> bool:
-    """Return whether a halt waits for the PUT in flight: then no further PUT may be sent."""
-    return any(map(is_halt, table_committer.requests))
+def stops_puts(table_committer: TableCommitter) -> bool:
+    """Return whether a halt or a move waits for the PUT in flight: then no other may be sent."""
+    return any(
+        request.proposal is not None and request.proposal.kind in ("halt", "move")
+        for request in table_committer.requests
+    )
 
 
 def granted(candidate: Candidate, record: TableRecord, *, repeat: bool = False) -> Verdict:

@@ -19,7 +19,7 @@ from tidegate_committer.decision.decision_types import Verdict
 from tidegate_committer.dependencies import Dependencies, reach
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_reader import DeadLetter, read_record
-from tidegate_committer.loop.operator_requests import RequestIntake, awaits_halt
+from tidegate_committer.loop.operator_requests import RequestIntake, stops_puts
 from tidegate_committer.loop.outcome_publisher import OutcomePublisher
 from tidegate_committer.loop.poison_records import PoisonSuspects, at_fault, read_poison
 from tidegate_committer.loop.read_ahead import IN_ORDER, OTHERS, Flow, ReadAhead, size_of
@@ -477,7 +477,7 @@ class PartitionWorker:
 
     def _is_there(self, table_committer: TableCommitter) -> bool:
         """Return whether a table is loaded and its versions published; if not, go on loading it."""
-        if table_committer.cache.state is not None or awaits_halt(table_committer):
+        if table_committer.cache.state is not None or stops_puts(table_committer):
             return True
         self._attempt(table_committer, _load)
         if table_committer.cache.state is not None:
@@ -488,7 +488,7 @@ class PartitionWorker:
         return table_committer.cache.state is not None
 
     def _decide_waiting(self, table_committer: TableCommitter) -> tuple[Verdict, ...]:
-        if awaits_halt(table_committer):
+        if stops_puts(table_committer):
             in_flight = table_committer.in_flight
             has_ended = in_flight is not None and in_flight.future.done()
             return table_committer.land() if has_ended else ()

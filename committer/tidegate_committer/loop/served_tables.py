@@ -99,6 +99,12 @@ class ServedTables:
         tables = {**self.registry.tables, record.table: record}
         self.registry = RegisteredTables(tables, self.registry.roots)
 
+    def close(self, moved: TableRecord) -> None:
+        """Close the table committer of a table that an operator moves, by its new registration."""
+        del self.committers[moved.table]
+        tables = {**self.registry.tables, moved.table: moved}
+        self.registry = RegisteredTables(tables, self.registry.roots)
+
     def home_of(self, table: UUID) -> Home:
         """Return the home of a table, by the registry as it was last read."""
         return home_of(table, self.registry.tables, self.topic_partition.topic, self.partitions)

@@ -40,7 +40,8 @@ class TableRouter:
             self._deny_misplaced(candidate)
             return
         tables.scheduler.wake(table)
-        if table not in tables.committers and tables.is_stale:
+        # What an operator asks may be about a table that another operator has just moved here.
+        if table not in tables.committers and (tables.is_stale or candidate.is_admin):
             tables.open()
         table_committer = tables.committers.get(table)
         if table_committer is not None and table_committer.requests:

@@ -1,10 +1,12 @@
-"""`tidegate table register|halt|reopen|retry|drop`: whether a table takes commits."""
+"""`tidegate table register|halt|reopen|retry|drop|move`: whether and where it takes commits."""
 
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
+from tidegate_delta.errors import InvalidRequest
 from tidegate_messages.outcome import Outcome
 from tidegate_producers.cli.output import outcome_result
 from tidegate_producers.cli.table_place import (
@@ -16,7 +18,8 @@ from tidegate_producers.cli.table_place import (
     root_of,
 )
 from tidegate_producers.options import TableLocation
-from tidegate_producers.writing import table_requests
+from tidegate_producers.writing import table_moves, table_requests
+from tidegate_producers.writing.table_moves import Move
 from tidegate_runtime.cli.command import Result, command
 from tidegate_runtime.client.client import TIMEOUT_S
 from tidegate_runtime.service.runner import EXIT_FIX
@@ -138,6 +141,77 @@ def drop(
     with client_of(settings) as client:
         outcome = table_requests.drop(client, table, timeout)
     return _result(outcome, f"{table} is dropped at version {outcome.version}")
+
+
+@command()
+def move(
+    settings: ServiceSettings,
+    table: Annotated[
+        str | None, typer.Argument(help="A registered table: its name, root or id.")
+    ] = None,
+    to_partition: Annotated[
+        int | None, typer.Option(help="The partition of `proposals` that is to serve it.", min=0)
+    ] = None,
+    balance: Annotated[
+        bool,
+        typer.Option(
+            "--balance", help="Tables that even out the load of the last ten minutes, instead."
+        ),
+    ] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Move them; without it --balance only shows which.")
+    ] = False,
+    timeout: Timeout = TIMEOUT_S,
+) -> Result:
+    """Give a table another topic partition, while its writers go on.
+
+    A commit in flight is finished first; writers send what waits to the new partition by
+    themselves.
+    """
+    if balance != (table is None) or balance != (to_partition is None):
+        raise InvalidRequest(
+            "give a table and --to-partition, or --balance without both; nothing was moved",
+            error_class="DELTA_ILLEGAL_OPTION",
+        )
+    with client_of(settings) as client:
+        if table is not None and to_partition is not None:
+            outcome = table_moves.move(client, table, to_partition, timeout)
+            return _result(outcome, f"{table} is on topic partition {to_partition}")
+        bus, topics = bus_of(settings), settings.kafka.topics
+        rates = table_moves.recent_rates(bus, topics, client.clock.now_ms())
+        open_tables = [each for each in client.tables().values() if each.status == "open"]
+        moves = table_moves.balanced(open_tables, rates, bus.partitions(topics.proposals))
+        if apply:
+            for each in moves:
+                table_moves.move(client, str(each.table.table), each.to, timeout)
+    return _moves(moves, applied=apply)
+
+
+def _moves(moves: Sequence[Move], *, applied: bool) -> Result:
+    rows = [
+        {
+            "table": str(each.table.table),
+            "name": each.table.name,
+            "from": each.table.topic_partition,
+            "to": each.to,
+            "versions_per_s": round(each.rate, 2),
+        }
+        for each in moves
+    ]
+    return Result({"applied": applied, "moves": rows}, _move_lines(moves, applied=applied))
+
+
+def _move_lines(moves: Sequence[Move], *, applied: bool) -> Iterator[str]:
+    for each in moves:
+        verb = "is" if applied else "would be"
+        yield (
+            f"{each.table.name}, {each.rate:.2f} versions/s, {verb} on topic partition {each.to} "
+            f"instead of {each.table.topic_partition}"
+        )
+    if not moves:
+        yield "nothing is worth a move: no table of a busy topic partition evens out the load"
+    elif not applied:
+        yield f"--apply moves {len(moves)} tables"
 
 
 def _is_confirmed(question: str) -> bool:

@@ -31,6 +31,7 @@ _GRANTED: Final = {
     "halt": "the table is halted, as it was at version {}",
     "reopen": "the table is open again, as it was at version {}",
     "drop": "the table is dropped, as it was at version {}",
+    "move": "the table has another topic partition, as it was at version {}",
     "cancel": "too late: what it was to give up is in version {}",
 }
 _ADVICE: Final = {

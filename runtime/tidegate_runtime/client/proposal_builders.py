@@ -340,6 +340,7 @@ class Body:
     reason: str | None = None
     patch: MetadataPatch | None = None
     app_ids: tuple[str, ...] = ()
+    to_partition: int | None = None
 
 
 def of_body(kind: ProposalKind, target: Target, stamp: Stamp, body: Body) -> Proposal:
@@ -368,6 +369,7 @@ def of_body(kind: ProposalKind, target: Target, stamp: Stamp, body: Body) -> Pro
         verify_files=stamp.verify_files,
         cancels=body.cancels,
         reason=body.reason,
+        to_partition=body.to_partition,
         metadata_patch=body.patch,
     )
 

@@ -9,18 +9,26 @@ import pytest
 from tests.builders import ROOT, TABLE, Gate, add, create, creation, proposal, table_in_memory
 from tests.support.outcomes import rejection_of, rules_of
 from tests.support.registry import table_record
+from tests.unit.committer.held_puts import HeldPuts
 from tidegate_committer.loop.registrar import Registrar
 from tidegate_committer.loop.served_tables import STALE_S, ServedTables
 from tidegate_messages.codec import decode, encode, headers
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import OPERATOR_REQUESTS, Proposal
-from tidegate_messages.published_records import TableRecord
+from tidegate_messages.published_records import CommitRecord, TableRecord
 from tidegate_messages.table_home import partition_of
 from tidegate_messages.topics import Topics
+from tidegate_runtime import failpoints
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.table_registry import read_registry
 
 HOME, AWAY = 0, 1
+
+
+class Killed(BaseException):
+    """The process dies."""
+
+
 assert partition_of(TABLE, 2) == HOME
 
 
@@ -252,3 +260,110 @@ def test_an_id_that_is_used_for_two_tables_is_two_proposals_with_an_outcome_each
     ]
     assert len({one.proposal_id for one in result}) == 1
     assert len({one.proposal_sha256 for one in result}) == 2
+
+
+def move(to: int, **fields: Any) -> Proposal:
+    return proposal(kind="move", table_root=ROOT, to_partition=to, **fields)
+
+
+def test_a_moved_table_is_served_by_its_new_home_alone_and_goes_on_there() -> None:
+    gate = gate_of()
+    ask(gate, HOME, create(), proposal(add("a")))
+    [moved] = ask(gate, HOME, move(AWAY))
+    assert (moved.status, moved.repeat, moved.version) == ("committed", False, 1)
+    assert read_registry(gate.bus, gate.topics)[TABLE].topic_partition == AWAY
+    [behind] = ask(gate, HOME, proposal(add("b"), read_version=1))
+    assert denial(behind) == ("other_partition", AWAY)
+    [there] = ask(gate, AWAY, move(AWAY))
+    assert (there.status, there.repeat) == ("committed", True)
+    assert homes(gate) == [AWAY]
+    [after] = ask(gate, AWAY, proposal(add("b"), read_version=1))
+    assert (after.status, after.version) == ("committed", 2)
+    published = [
+        [decode(CommitRecord, each.value).version for each in gate.bus.logs[at]]
+        for at in (TopicPartition(gate.topics.commits, number) for number in (HOME, AWAY))
+    ]
+    assert published == [[0, 1], [2]], "each version is published once"
+
+
+def test_the_same_bytes_are_committed_once_whichever_home_they_reach() -> None:
+    gate = gate_of()
+    one = proposal(add("a"))
+    ask(gate, HOME, create(), one)
+    ask(gate, HOME, move(AWAY))
+    [again] = ask(gate, AWAY, one)
+    assert (again.status, again.version, again.repeat) == ("committed", 1, True)
+    assert len(gate.entries()) == 2
+
+
+def test_proposals_that_wait_while_a_put_is_in_flight_are_sent_to_the_new_home() -> None:
+    puts = HeldPuts()
+    gate = gate_of(puts=puts)
+    ask(gate, HOME, create())
+    puts.is_holding = True
+    assert ask(gate, HOME, proposal(add("a"))) == []
+    assert ask(gate, HOME, move(AWAY), proposal(add("b"))) == [], "the PUT is in flight"
+    puts.release()
+    gate.settle()
+    first, waiting, moved = outcomes(gate, HOME)[-3:]
+    assert (first.status, first.version) == ("committed", 1)
+    assert denial(waiting) == ("other_partition", AWAY)
+    assert (moved.status, moved.version) == ("committed", 1)
+    assert [len(gate.entries())] == [2]
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_committer_that_dies_within_a_move_leaves_the_table_to_one_home(is_told: bool) -> None:
+    gate = gate_of()
+    ask(gate, HOME, create())
+
+    def die(point: str, object_id: object = "") -> None:
+        if point == "after_move":
+            raise Killed
+
+    asked = move(AWAY)
+    send(gate, HOME, asked)
+    with mock.patch.object(failpoints, "reach", die), pytest.raises(Killed):
+        gate.settle()
+    gate.restart()
+    gate.settle(12)
+    assert denial(outcomes(gate, HOME)[-1]) == ("other_partition", AWAY)
+    if is_told:
+        [there] = ask(gate, AWAY, asked)
+        assert (there.status, there.repeat) == ("committed", True)
+    [after] = ask(gate, AWAY, proposal(add("a")))
+    assert (after.status, after.version) == ("committed", 1)
+    assert homes(gate) == [AWAY]
+
+
+def test_who_lost_the_table_before_it_moved_cannot_take_it_back() -> None:
+    gate = gate_of()
+    ask(gate, HOME, create())
+    before = read_registry(gate.bus, gate.topics)[TABLE]
+    ask(gate, HOME, move(AWAY))
+    publish_record(gate, before.model_copy(update={"published_through": 7}))
+    assert read_registry(gate.bus, gate.topics)[TABLE].topic_partition == AWAY
+    ask(gate, AWAY, move(HOME))
+    [back] = ask(gate, HOME, proposal(add("a")))
+    assert (back.status, back.version) == ("committed", 1)
+    assert homes(gate) == [HOME]
+
+
+def test_a_halted_table_may_move_and_stays_halted() -> None:
+    gate = gate_of()
+    ask(gate, HOME, create())
+    ask(gate, HOME, proposal(kind="halt", reason="a restore"), move(AWAY))
+    gate.clock.boot += 2 * STALE_S
+    [refused] = ask(gate, AWAY, proposal(add("a")))
+    assert rules_of([refused]) == ["table_halted"]
+    asked = [*ask(gate, AWAY, proposal(kind="reopen")), *ask(gate, AWAY, proposal(add("a")))]
+    assert [each.status for each in asked] == ["committed", "committed"]
+
+
+def test_a_move_to_no_partition_of_the_topic_is_denied() -> None:
+    gate = gate_of()
+    ask(gate, HOME, create())
+    [wrong] = ask(gate, HOME, move(2))
+    assert denial(wrong) == ("no_such_partition", None)
+    assert "0 to 1, and not 2" in rejection_of(wrong).reason
+    assert homes(gate) == [HOME]

@@ -311,6 +311,20 @@ def test_a_table_is_dropped_when_confirmed(line: Line) -> None:
     assert "it was already" in again.stdout
 
 
+def test_a_move_names_a_table_and_a_partition_or_asks_for_balance(line: Line) -> None:
+    for wrong in (("shop",), ("--to-partition", "0"), ("shop", "--balance"), ()):
+        refused = line.run(table_commands.app, "move", *wrong)
+        assert refused.exit_code == 2, wrong
+        assert "--to-partition, or --balance" in refused.stderr
+    assert "(it was already)" in (
+        line.run(table_commands.app, "move", "shop", "--to-partition", "0").stdout
+    )
+    wrong_number = line.run(table_commands.app, "move", "shop", "--to-partition", "1")
+    assert "no_such_partition" in wrong_number.stderr
+    assert "0 to 0, and not 1" in wrong_number.stderr
+    assert "nothing is worth a move" in line.run(table_commands.app, "move", "--balance").stdout
+
+
 def test_a_table_is_halted_and_reopened(line: Line) -> None:
     result = line.json(table_commands.app, "halt", "shop", "--reason", "a restore")
     assert (result["status"], result["version"], result["repeat"]) == ("committed", 0, False)
