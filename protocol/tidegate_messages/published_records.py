@@ -8,6 +8,7 @@ A `Gate` says who needs which versions of a table, which no cleanup and no vacuu
 `ChangeSignal` is an operator's signal to a change stream, in Debezium's words, on `cdc-signals`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 from uuid import UUID
@@ -52,11 +53,14 @@ class Ruling(Message):
     """The last operator request that was carried out: its number, counted from 1, and its source.
 
     `stream` identifies a partition of a topic with a certain id: a recreated topic has another one.
+    `others` has the last offset of each other stream that had a request of the table, for one that
+    has moved: a request that is delivered again is known by these.
     """
 
     number: NonNegativeInt
     stream: str
     offset: NonNegativeInt
+    others: Mapping[str, NonNegativeInt] | None = None
 
 
 class FollowerRecord(Message):

@@ -433,7 +433,7 @@ def contest(
     door.sql(f"INSERT INTO {table} VALUES ('u1', 0), ('u2', 0)")
     journals = [start_jobs(door, place, path, mine), start_jobs(other, place, path, theirs)]
     names = {name for name, kind in (*mine, *theirs) if kind != "stream"}
-    until(lambda: {one[0] for one in ends(journals)} >= names, "a first end of each job", 120.0)
+    until(lambda: {one[0] for one in ends(journals)} >= names, "a first end of each job", 300.0)
     appended, own = 0, {"topicPrefix": line.kafka.topic_prefix, **options}
     with Client(line.kafka.bootstrap_servers, own) as client:
         for number in range(kills):
@@ -453,7 +453,7 @@ def contest(
                 other = start_other()
                 start_jobs(other, place, path, theirs)
     (place / "stop").touch()
-    until(lambda: ended(journals[:1]), "the end of each job", 120.0)
+    until(lambda: ended(journals[:1]), "the end of each job", 300.0)
     check_rows(door.sql(f"SELECT writer, number FROM {table}"), appended, journals)
 
 

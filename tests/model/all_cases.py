@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tests.model import cases_priority, cases_protocol, cases_verbatim
+from tests.model import cases_moving, cases_priority, cases_protocol, cases_verbatim
 from tests.model.cases import figures, named, smallest_configurations
 
 CASES: Final = named(
@@ -13,6 +13,7 @@ CASES: Final = named(
         *cases_verbatim.VERBATIM,
         *cases_verbatim.WITHOUT,
         *cases_priority.WAY,
+        *cases_moving.MOVING,
     )
 )
 

@@ -21,8 +21,8 @@ def test_with_tables_that_move_all_invariants_hold(seed: int) -> None:
 def test_without_its_number_a_move_would_be_undone_by_who_lost_the_table() -> None:
     publish = OutcomePublisher.moved
 
-    def unnumbered(self: OutcomePublisher, record: TableRecord, moved: TableRecord) -> None:
-        publish(self, record, moved.model_copy(update={"ruling": record.ruling}))
+    def unnumbered(self: OutcomePublisher, record: TableRecord) -> None:
+        publish(self, record.model_copy(update={"ruling": None}))
 
     with (
         mock.patch.object(OutcomePublisher, "moved", unnumbered),

@@ -300,7 +300,8 @@ class World:
             self._rest()
         external_faults.register_missing(self.stage)
         self._rest()
-        if operators.halt in self.events:
+        if {operators.halt, operators.move} & self.events.keys():
+            # Who moved a table sends the request to its new owner, too.
             operators.reopen_all(self.stage)
             self._rest()
         for invariant in AT_REST:

@@ -40,6 +40,9 @@ from tidegate_runtime.observability.metrics import FAULTS
 
 _log = logging.getLogger(__name__)
 
+STREAMS_MAX: Final = 64
+"""How many other topic partitions a registration remembers requests of, the latest."""
+
 _UNHALTED: Final = {"reason": None, "overwritten": None, "halted_by_hand": None}
 
 
@@ -87,13 +90,14 @@ class OperatorRequests:
         """Give a table another topic partition, and serve it here no longer.
 
         From the moment that its record is durable there, the owner of that partition may serve it,
-        from its log: so nothing is in flight, and nothing is written here any more.
+        from its log: so nothing is in flight, and nothing is written here any more. The request is
+        sent on to the new owner, who grants it: so it has the table by then.
         """
         assert candidate.proposal is not None, "a request is a proposal"
         record, number = table_committer.record, candidate.proposal.to_partition
         assert number is not None, "a move names its topic partition"
         if number == record.topic_partition:
-            self._answer(granted(candidate, record, repeat=True), record)
+            self._answer(granted(candidate, record), record)
             return
         topic = record.proposals_topic
         count = self.tables.dependencies.bus.partitions(topic)
@@ -103,12 +107,11 @@ class OperatorRequests:
             return
         moved = record.model_copy(update={"topic_partition": number, "ruling": ruled})
         waiting = [queued.candidate for queued in table_committer.queue.everybody()]
-        self.tables.publisher.moved(record, moved)
+        self.tables.publisher.moved(moved)
         self.tables.close(moved)
         table_committer.forget()
-        for each in waiting:
+        for each in (*waiting, candidate):
             self._answer(registration_rules.elsewhere(each, moved, self.tables.here), moved)
-        self._answer(granted(candidate, moved), moved)
         self.tables.publisher.tables.discard(record.table)
 
     def _halt(
@@ -258,11 +261,13 @@ def is_halt(candidate: Candidate) -> bool:
 
 
 def stops_puts(table_committer: TableCommitter) -> bool:
-    """Return whether a halt or a move waits for the PUT in flight: then no other may be sent."""
-    return any(
-        request.proposal is not None and request.proposal.kind in ("halt", "move")
-        for request in table_committer.requests
-    )
+    """Return whether a halt or a move waits for the PUT in flight: then no other may be sent.
+
+    A move behind a drop waits for that, and so for the proposals before it.
+    """
+    requests = table_committer.requests
+    first = requests[0].proposal if requests else None
+    return any(map(is_halt, requests)) or (first is not None and first.kind == "move")
 
 
 def granted(candidate: Candidate, record: TableRecord, *, repeat: bool = False) -> Verdict:
@@ -308,7 +313,10 @@ def still_closed(candidate: Candidate, cause: str) -> Verdict:
 def is_over(candidate: Candidate, record: TableRecord, stream: str) -> bool:
     """Return whether this request, or a later one, was carried out before."""
     last = record.ruling
-    return last is not None and last.stream == stream and candidate.offset <= last.offset
+    if last is None:
+        return False
+    done = last.offset if last.stream == stream else (last.others or {}).get(stream, -1)
+    return candidate.offset <= done
 
 
 def halted(record: TableRecord, reason: str, ruling: Ruling) -> TableRecord:
@@ -329,7 +337,15 @@ def dropped(record: TableRecord, ruling: Ruling) -> TableRecord:
 
 def ruling(candidate: Candidate, record: TableRecord, stream: str) -> Ruling:
     """Return what the registry keeps of a request that is carried out."""
-    return Ruling(number=record.rulings + 1, stream=stream, offset=candidate.offset)
+    last = record.ruling
+    before = {} if last is None else {**(last.others or {}), last.stream: last.offset}
+    others = [(name, offset) for name, offset in before.items() if name != stream]
+    return Ruling(
+        number=record.rulings + 1,
+        stream=stream,
+        offset=candidate.offset,
+        others=dict(others[-STREAMS_MAX:]) or None,
+    )
 
 
 _LIMITS = Policy(record_bytes_max=REQUEST_BYTES_MAX)

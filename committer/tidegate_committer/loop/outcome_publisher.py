@@ -272,7 +272,9 @@ class OutcomePublisher:
 
     def withdrawn(self, record: TableRecord) -> None:
         """Withdraw durably the claim to a table."""
-        self._withdraw(str(record.table))
+        topic_partition = TopicPartition(self.topics.table_state, self.partition)
+        self.producer.publish(topic_partition, str(record.table).encode(), None)
+        self.unflushed += 1
         self.flush()
 
     def registered(self, record: TableRecord) -> None:
@@ -298,19 +300,17 @@ class OutcomePublisher:
         self._publish_ruling(record)
         log_event(_log, "dropped", table=record.name, root=record.table_root)
 
-    def moved(self, record: TableRecord, moved: TableRecord) -> None:
+    def moved(self, record: TableRecord) -> None:
         """Publish durably that a table has another topic partition, before the request is answered,
         and behind its versions: the new owner publishes those after `published_through`.
 
-        Then withdraw the records of this partition, for readers that do not compare the two.
+        The record on this partition stays: it has a lower number, and its withdrawal might come
+        behind a move back.
         """
         self.flush()
-        self._publish_ruling(moved)
+        self._publish_ruling(record)
         reach("after_move")
-        for key in (f"{record.table}/halted", f"{record.table}/open", f"{record.table}"):
-            self._withdraw(key)
-        self.flush()
-        fields = {"home": moved.topic_partition, "through": moved.published_through}
+        fields = {"home": record.topic_partition, "through": record.published_through}
         log_event(_log, "moved", table=record.name, **fields)
 
     def _publish_ruling(self, record: TableRecord) -> None:
@@ -322,11 +322,6 @@ class OutcomePublisher:
         self._table(f"{record.table}/{record.status}", record)
         self.table(record)
         self.flush()
-
-    def _withdraw(self, key: str) -> None:
-        topic_partition = TopicPartition(self.topics.table_state, self.partition)
-        self.producer.publish(topic_partition, key.encode(), None)
-        self.unflushed += 1
 
     def _table(self, key: str, record: TableRecord) -> None:
         topic_partition = TopicPartition(self.topics.table_state, record.topic_partition)

@@ -44,21 +44,13 @@ class Move:
 def move(client: Client, root_or_name: str, to: int, timeout_s: float) -> Outcome:
     """Give a table another topic partition, and return the outcome; a second time is no error.
 
-    When this returns, the owner of that partition has begun to serve the table. Proposals that
-    arrive at the old one are denied with the advice to send the same bytes to the new one.
+    The old owner sends the request on to the new one, which has the table when it grants it.
+    Proposals that arrive at the old partition are denied with the advice to send the same bytes to
+    the new one.
     Raises: InvalidRequest (`TableNotRegistered`); Rejected (`no_such_partition`); OutcomeUnknown;
     Unavailable.
     """
     record = client.require(root_or_name, timeout_s)
-    outcome = _asked(client, record, to, timeout_s)
-    if not outcome.repeat:
-        # The new owner learns of the table now, and not by the first proposal that arrives there.
-        client.tables(timeout_s)
-        _asked(client, record, to, timeout_s)
-    return outcome
-
-
-def _asked(client: Client, record: TableRecord, to: int, timeout_s: float) -> Outcome:
     version = max(record.published_through, 0)
     target = proposal_builders.Target(record.table, record.table_root, version, record.table_id)
     body = proposal_builders.Body(Operation(name="MOVE"), to_partition=to)

@@ -67,9 +67,19 @@ final class Registry {
       boolean counts = each.path("table_root").asText().equals(root)
           && !dropped.contains(each.path("table").asText())
           && !each.path("status").asText().equals("staged");
-      if (counts && (found == null || homeOf(each) < homeOf(found))) found = each;
+      if (counts && (found == null || precedes(each, found))) found = each;
     }
     return found;
+  }
+
+  /** Whether a record counts rather than another one of the same table: it moved there later. */
+  private static boolean precedes(JsonNode one, JsonNode other) {
+    int later = numberOf(one) - numberOf(other);
+    return later > 0 || (later == 0 && homeOf(one) < homeOf(other));
+  }
+
+  private static int numberOf(JsonNode record) {
+    return record.path("ruling").path("number").asInt();
   }
 
   static int homeOf(JsonNode record) { return record.path("topic_partition").asInt(); }
