@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-NIGHT := model simulation properties oracle fuzz contests blows door ingest writers images drills judge generated tpch misuses connect connect-example debezium clients histories console bench demo
+NIGHT := model simulation properties oracle fuzz contests blows brokers door ingest writers images drills judge generated tpch misuses connect connect-example debezium clients histories console bench demo
 .PHONY: help env demo site test check unit model simulation sim fuzz conformance integration judge containers cluster emulators \
 	kafka-image contests nightly bench docs charts release lock clean $(NIGHT:%=night-%)
 
@@ -152,6 +152,10 @@ night-contests:
 night-blows:
 	$(call heading,night: $(NIGHTLY_BLOWS) kills and suspensions under load; 40 minutes)
 	@$(PYTEST) -v $(call budget,40) tests/integration/test_blows.py --blows $(NIGHTLY_BLOWS)
+
+night-brokers:
+	$(call heading,night: three brokers killed$(comma) hanging$(comma) cut off$(comma) restarted and on full disks under load; 45 minutes)
+	@$(PYTEST) -v $(call budget,45) tests/integration/test_three_brokers.py --full -rs
 
 night-door:
 	$(call heading,night: delta-spark through the gate: a hundred kills$(comma) the judged scripts$(comma) generated cases; 2 hours)

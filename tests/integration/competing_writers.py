@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.integration.proposers import CLOCK, write_file
+from tests.integration.proposers import CLOCK, TIMEOUT_S, write_file
 from tidegate_delta.log.actions import Add
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Proposal, ReadSet
@@ -18,8 +18,6 @@ from tidegate_runtime.client.client import Client
 from tidegate_runtime.clock import new_id
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.kafka.settings import KafkaSettings
-
-TIMEOUT_S = 90.0
 
 
 @dataclass

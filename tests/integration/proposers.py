@@ -1,6 +1,7 @@
 """Writers for the tests of whole services: real files, real proposals, one thread each."""
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,11 @@ from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.kafka.settings import KafkaSettings
 
 CLOCK = SystemClock()
+TIMEOUT_S = 180.0
+"""How long a writer awaits an outcome; nothing takes so long but a fault of ours, or a machine
+that is busy with something else.
+"""
+
 SCHEMA = pa.schema([("writer", pa.string()), ("number", pa.int64())])
 
 
@@ -76,6 +82,7 @@ class Proposer:
     """A writer that appends rows one proposal at a time, and remembers the outcomes.
 
     It writes `count` rows, or writes until `enough` is set. It pauses while `may_write` is not set.
+    `slowest_s` is how long it waited for an outcome at most.
     """
 
     kafka: KafkaSettings
@@ -86,6 +93,7 @@ class Proposer:
     may_write: threading.Event | None = None
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     failure: Exception | None = None
+    slowest_s: float = 0.0
 
     def __post_init__(self) -> None:
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
@@ -123,9 +131,11 @@ class Proposer:
                 )
                 stamp = proposal_builders.Stamp(new_id(CLOCK), CLOCK.now_ms())
                 add = write_file(folder, self.name, number)
+                began_s = time.monotonic()
                 outcome = client.propose(
-                    proposal_builders.append(target, stamp, [add]), timeout_s=90
+                    proposal_builders.append(target, stamp, [add]), timeout_s=TIMEOUT_S
                 )
+                self.slowest_s = max(self.slowest_s, time.monotonic() - began_s)
                 self.outcomes[number] = outcome
                 version = outcome.version or version
 
@@ -160,7 +170,7 @@ def read_topic(
     following, end = reader.bounds(at)
     following = max(following, type(end)(start))
     while following < end:
-        records = reader.read(at, following, 2.0)
+        records = reader.read(at, following, 5.0)
         if not records:
             break
         yield from records

@@ -19,7 +19,14 @@ from tests.integration import run_audit
 from tests.integration.blows import PASSAGES, SUSPENSION, Limit, Passed, Siege, blows, rain
 from tests.integration.competing_writers import Baton, contend
 from tests.integration.conftest import Line, own_topics, services
-from tests.integration.proposers import Proposer, all_outcomes, append_with, create_table, creation
+from tests.integration.proposers import (
+    TIMEOUT_S,
+    Proposer,
+    all_outcomes,
+    append_with,
+    create_table,
+    creation,
+)
 from tests.integration.test_committer_processes import (
     WAIT_S,
     account_of,
@@ -110,7 +117,7 @@ def _found(kafka: KafkaSettings, folder: Path, enough: threading.Event) -> list[
             if enough.wait(FOUNDED_EVERY_S + FOUNDED_LATER_S * number):
                 break
             proposal = creation(folder / f"founded-{number}")
-            outcome = client.propose(proposal)
+            outcome = client.propose(proposal, TIMEOUT_S)
             if outcome.status == "committed":
                 tables.append(client.require(proposal.table_root))
                 continue

@@ -8,6 +8,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from tidegate_console.doctor import kafka_checks
 from tidegate_console.doctor.clock_checks import RoundTrip, skew
 from tidegate_console.doctor.kafka_checks import lacks
 from tidegate_console.doctor.store_checks import roots_to_check, stores
@@ -15,6 +16,8 @@ from tidegate_delta.checkpoints import version_checksum
 from tidegate_delta.log.file_names import checksum_name
 from tidegate_messages.published_records import TableRecord
 from tidegate_messages.topics import EVERYBODY, RIGHTS, Role
+from tidegate_runtime.kafka.settings import KafkaSettings
+from tidegate_runtime.kafka.topic_admin import weaknesses
 from tidegate_runtime.storage.local_store import LocalStore
 from tidegate_runtime.table_io.open_table import open_snapshot
 
@@ -49,6 +52,38 @@ def test_a_skew_is_what_the_round_trip_proves() -> None:
     assert skew(RoundTrip(1_000, 1_500, 1_200)) == (0, "behind")
     assert skew(RoundTrip(1_000, 1_500, 400)) == (600, "ahead of")
     assert skew(RoundTrip(1_000, 1_500, 4_500)) == (3_000, "behind")
+
+
+def test_what_may_lose_records_is_named_with_its_value_its_risk_and_a_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    weak = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+    differing = [*weaknesses("p.proposals", 3, 3, weak), *weaknesses("p.cdc.t", 2, 3, {})]
+    monkeypatch.setattr(kafka_checks, "missing_topics", lambda *_: [])
+    monkeypatch.setattr(kafka_checks, "differing_topics", lambda *_: differing)
+    in_sync, unclean, replicas = kafka_checks.topics(KafkaSettings())
+    assert {in_sync.verdict, unclean.verdict, replicas.verdict} == {"wrong"}
+    assert in_sync.found == (
+        "p.proposals has min.insync.replicas 1, declared is 2 or more: an acknowledged record may "
+        "be on one broker only, and is lost with its disk"
+    )
+    assert in_sync.do == (
+        "`kafka-configs --alter --topic p.proposals --add-config min.insync.replicas=2`"
+    )
+    assert "a broker that lacks acknowledged records may lead" in unclean.found
+    assert unclean.do.endswith("unclean.leader.election.enable=false`")
+    assert "p.cdc.t has replicas 2, declared is 3 or more" in replicas.found
+    assert "kafka-reassign-partitions" in replicas.do
+    assert "3 or more brokers for each partition of p.cdc.t" in replicas.do
+
+
+def test_a_client_setting_that_would_loosen_durability_is_noted() -> None:
+    assert list(kafka_checks.producers(KafkaSettings(client={"linger.ms": "5"}))) == []
+    loose = {"request.required.acks": "1", "enable.idempotence": "false", "linger.ms": "5"}
+    result = list(kafka_checks.producers(KafkaSettings(client=loose)))
+    assert [check.verdict for check in result] == ["note", "note"]
+    assert "enable.idempotence false, which has no effect" in result[0].found
+    assert "request.required.acks 1, which has no effect" in result[1].found
 
 
 def record(name: str, root: str, **more: str) -> TableRecord:
