@@ -112,6 +112,7 @@ def checks(
         try:
             yield from kafka_checks.cluster(settings.kafka)
             yield from kafka_checks.topics(settings.kafka)
+            yield from kafka_checks.producers(settings.kafka)
             yield from kafka_checks.rights(settings.kafka, role)
             yield from version_checks.formats(settings.kafka)
             yield from version_checks.past_the_gate(settings.kafka)

@@ -16,6 +16,7 @@ from tidegate_runtime.kafka.cluster_state import (
     login_error,
     speaks_tls,
 )
+from tidegate_runtime.kafka.confluent_bus import DURABLE_SETTINGS
 from tidegate_runtime.kafka.settings import KafkaSettings
 from tidegate_runtime.kafka.topic_admin import SEVERAL, differing_topics, missing_topics
 
@@ -62,7 +63,7 @@ def cluster(kafka: KafkaSettings) -> Iterator[Check]:
 
 
 def topics(kafka: KafkaSettings) -> Iterator[Check]:
-    """Yield whether the declared topics exist and are as declared."""
+    """Yield whether the declared topics exist and are as declared, and what may lose records."""
     declared = kafka.topics.declared()
     missing = missing_topics(kafka, declared)
     if missing:
@@ -83,18 +84,37 @@ def topics(kafka: KafkaSettings) -> Iterator[Check]:
         yield Check(
             "topics",
             "note" if item.setting == "partitions" else "wrong",
-            f"{item.topic} has {item.setting} {item.found}, declared is {item.declared}",
+            f"{item.topic} has {item.setting} {item.found}, declared is {item.declared}"
+            + (f": {item.risk}" if item.risk else ""),
             _remedy(item.topic, item.setting, item.declared),
         )
     if not missing and not differing:
         yield Check("topics", "ok", f"all {len(declared)} are there, as declared")
 
 
+def producers(kafka: KafkaSettings) -> Iterator[Check]:
+    """Yield the settings in `kafka.client` that would let acknowledged records be lost.
+
+    They have no effect: our producers override them.
+    """
+    for setting in sorted(DURABLE_SETTINGS & kafka.client.keys()):
+        yield Check(
+            "producers",
+            "note",
+            f"kafka.client has {setting} {kafka.client[setting]}, which has no effect: producers "
+            "wait for all replicas in sync (acks=all) and are idempotent",
+            f"take {setting} out of `kafka.client`",
+        )
+
+
 def _remedy(topic: str, setting: str, declared: str) -> str:
     if setting == "partitions":
         return "set `kafka.partitions` to what is there, or add partitions, `proposals` last"
     if setting == "replicas":
-        return "reassign the topic's partitions to more brokers (`kafka-reassign-partitions`)"
+        return (
+            "`kafka-reassign-partitions --execute --reassignment-json-file FILE`, where FILE names "
+            f"{declared} brokers for each partition of {topic}"
+        )
     return f"`kafka-configs --alter --topic {topic} --add-config {setting}={_bare(declared)}`"
 
 

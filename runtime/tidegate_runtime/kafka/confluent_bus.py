@@ -35,6 +35,12 @@ _READING: Final[Mapping[str, Any]] = {
     "queued.max.messages.kbytes": 32 * 1024,
 }
 
+_DURABLE: Final[Mapping[str, Any]] = {"enable.idempotence": True, "acks": "all"}
+DURABLE_SETTINGS: Final = frozenset({*_DURABLE, "request.required.acks"})
+"""The settings by which an acknowledged record is in every replica in sync, and once, under every
+name that librdkafka knows. `kafka.client` does not override them.
+"""
+
 _HEARTBEAT_MS: Final = 300
 """How often a member asks whether the group rebalances: so long a standby waits for the partition
 of a committer that has left.
@@ -87,8 +93,7 @@ class KafkaBus:
                 "topic.metadata.propagation.max.ms": 5_000,
             },
             fixed={
-                "enable.idempotence": True,
-                "acks": "all",
+                **_DURABLE,
                 "partitioner": "murmur2_random",
                 "delivery.report.only.error": True,
             },

@@ -25,7 +25,9 @@ _BROKERS_CHOICE: Final = -1
 """Leaves the replication factor to the cluster's default."""
 
 SEVERAL: Final = 3
-"""With this many replicas one may be offline, and two still have every record."""
+"""With this many replicas one may be offline, and two still have every record. A cluster of so many
+brokers has room for them.
+"""
 
 _IN_SYNC: Final = "min.insync.replicas"
 _UNCLEAN: Final = "unclean.leader.election.enable"
@@ -33,12 +35,15 @@ _UNCLEAN: Final = "unclean.leader.election.enable"
 
 @dataclass(frozen=True)
 class Difference:
-    """A setting of an existing topic that differs from its declaration."""
+    """A setting of an existing topic that differs from its declaration; `risk` is what it may cost,
+    if that is acknowledged records.
+    """
 
     topic: str
     setting: str
     declared: str
     found: str
+    risk: str = ""
 
 
 def create_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[str]:
@@ -89,7 +94,9 @@ def missing_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[str
 def differing_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[Difference]:
     """Return where existing topics differ from their declaration.
 
-    That is in partitions or settings, or in too few replicas on a cluster of several brokers.
+    That is in partitions or settings, or in what may lose acknowledged records on a cluster of
+    several brokers; the latter also of change topics and topics for replies, which are not
+    declared.
     Raises: Unavailable, Misconfigured.
     """
     admin = _admin(settings)
@@ -102,43 +109,51 @@ def differing_topics(settings: KafkaSettings, topics: Iterable[Topic]) -> list[D
         for topic in present
         if (partition_count := len(existing[topic.name].partitions)) != topic.partitions
     ]
-    resources = {
-        ConfigResource(ResourceType.TOPIC, topic.name): topic.properties for topic in present
-    }
-    for resource, future in admin.describe_configs(list(resources)).items():
+    declared = {topic.name: topic.properties for topic in present}
+    others = (settings.topics.changes(""), settings.topics.replies)
+    names = [*declared, *sorted(name for name in existing if name.startswith(others))]
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in dict.fromkeys(names)]
+    for resource, future in admin.describe_configs(resources).items():
+        name, values = resource.name, {}
         try:
-            existing_settings = future.result(ANSWER_S)
+            values = {setting: entry.value for setting, entry in future.result(ANSWER_S).items()}
         except KafkaException as error:
-            raise translated(error, f"look at the settings of topic {resource.name!r}") from error
+            # Who may not read the settings of such a topic still sees how many replicas it has.
+            if name in declared:
+                raise translated(error, f"look at the settings of topic {name!r}") from error
         except TimeoutError as error:
             raise _no_answer(settings) from error
         differing += [
-            Difference(resource.name, setting, declared, str(existing_settings[setting].value))
-            for setting, declared in resources[resource].items()
-            if setting in existing_settings
-            and not _same(declared, existing_settings[setting].value)
+            Difference(name, setting, wanted, str(values[setting]))
+            for setting, wanted in declared.get(name, {}).items()
+            if setting in values and not _same(wanted, values[setting])
         ]
-        copies = min(
-            len(partition.replicas) for partition in existing[resource.name].partitions.values()
-        )
-        values = {setting: str(value.value) for setting, value in existing_settings.items()}
-        differing += weaknesses(resource.name, copies, brokers, values)
+        copies = min(len(partition.replicas) for partition in existing[name].partitions.values())
+        differing += weaknesses(name, copies, brokers, values)
     return differing
 
 
 def weaknesses(
-    topic: str, replicas: int, brokers: int, properties: Mapping[str, str]
+    topic: str, replicas: int, brokers: int, properties: Mapping[str, str | None]
 ) -> Iterator[Difference]:
     """Yield the settings by which brokers may lose acknowledged records of a topic.
 
     A single broker can have only one replica, so that is no difference.
     """
-    if brokers > 1 and replicas == 1:
-        yield Difference(topic, "replicas", "2 or more", "1")
+    wanted = min(brokers, SEVERAL)
+    if replicas < wanted:
+        risk = (
+            "its records are lost with that broker's disk"
+            if replicas == 1
+            else "while one broker is offline its records are lost with the other's disk"
+        )
+        yield Difference(topic, "replicas", f"{wanted} or more", str(replicas), risk)
     if replicas >= SEVERAL and properties.get(_IN_SYNC) == "1":
-        yield Difference(topic, _IN_SYNC, "2 or more", "1")
+        risk = "an acknowledged record may be on one broker only, and is lost with its disk"
+        yield Difference(topic, _IN_SYNC, "2 or more", "1", risk)
     if replicas > 1 and properties.get(_UNCLEAN) == "true":
-        yield Difference(topic, _UNCLEAN, "false", "true")
+        risk = "a broker that lacks acknowledged records may lead, and they are lost everywhere"
+        yield Difference(topic, _UNCLEAN, "false", "true", risk)
 
 
 def _same(declared: str, actual: str | None) -> bool:
