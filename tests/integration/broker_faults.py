@@ -35,7 +35,7 @@ def suspended(cluster: Cluster, node: Node, dice: Random) -> None:
     """It hangs for longer than its session, and wakes up believing that it leads."""
     node.suspend()
     _wait(dice)
-    node.wake()
+    node.resume()
 
 
 def restarted_in_turn(cluster: Cluster, node: Node, dice: Random) -> None:
@@ -46,18 +46,18 @@ def restarted_in_turn(cluster: Cluster, node: Node, dice: Random) -> None:
         cluster.wait_in_sync()
 
 
-def parted_from_the_others(cluster: Cluster, node: Node, dice: Random) -> None:
+def cut_off_from_the_others(cluster: Cluster, node: Node, dice: Random) -> None:
     """Clients reach it and the other brokers do not: it may acknowledge nothing."""
     assert cluster.network is not None
     for other in cluster.others(node):
-        cluster.network.part(node.number, other.number)
+        cluster.network.cut(node.number, other.number)
     _wait(dice)
 
 
-def parted_from_one(cluster: Cluster, node: Node, dice: Random) -> None:
+def cut_off_from_one(cluster: Cluster, node: Node, dice: Random) -> None:
     """It and one other do not reach each other; the third reaches both."""
     assert cluster.network is not None
-    cluster.network.part(node.number, dice.choice(cluster.others(node)).number)
+    cluster.network.cut(node.number, dice.choice(cluster.others(node)).number)
     _wait(dice)
 
 
@@ -80,8 +80,8 @@ FAULTS: Final[Mapping[Fault, str]] = {
     two_killed: "",
     suspended: "",
     restarted_in_turn: "",
-    parted_from_the_others: NETWORK,
-    parted_from_one: NETWORK,
+    cut_off_from_the_others: NETWORK,
+    cut_off_from_one: NETWORK,
     unplugged: NETWORK,
     disk_filled: DISK,
 }

@@ -78,6 +78,7 @@ class Network:
                 _run("ip", "-n", space, "address", "add", address, "dev", "eth0")
                 _run("ip", "-n", space, "link", "set", "lo", "up")
                 _run("ip", "-n", space, "link", "set", "eth0", "up")
+                _run(*self.command(number), "true")
             self._undo = undo.pop_all()
 
     def remove(self) -> None:
@@ -88,13 +89,13 @@ class Network:
         """Cut a broker off from everybody."""
         _run("ip", "link", "set", self._cable(number), "down")
 
-    def part(self, one: int, other: int) -> None:
+    def cut(self, one: int, other: int) -> None:
         """Lose what two brokers send each other, unnoticed; both still reach everybody else."""
         for here, there in ((one, other), (other, one)):
             to = [self.address(there), "lladdr", _NOBODY, "dev", "eth0", "nud", "permanent"]
             _run("ip", "-n", self._namespace(here), "neighbour", "replace", *to)
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """Let everybody reach everybody."""
         for number in range(1, SIZE + 1):
             _run("ip", "link", "set", self._cable(number), "up")
@@ -168,7 +169,7 @@ class Node(EmbeddedKafka):
         """Suspend the process, as a machine that hangs does."""
         self.child.signal(signal.SIGSTOP)
 
-    def wake(self) -> None:
+    def resume(self) -> None:
         """Let a suspended process go on."""
         self.child.signal(signal.SIGCONT)
 
@@ -275,10 +276,10 @@ class Cluster:
     def heal(self) -> None:
         """Undo every fault, start what is dead, and wait until all copies are in sync."""
         if self.network is not None:
-            self.network.mend()
+            self.network.restore()
         for node in self.nodes:
             node.empty_disk()
-            node.wake()
+            node.resume()
             if not node.child.is_alive():
                 node.launch()
         self.wait_in_sync()
