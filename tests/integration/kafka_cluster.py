@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ClusterMetadata
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not declared so
+    AdminClient,
+    ClusterMetadata,
+)
 
 from tests.integration.conftest import free_port
 from tests.integration.waiting import until

@@ -68,8 +68,9 @@ class Round:
                 front.enough.set()
             for proposer in front.proposers:
                 proposer.join(TIMEOUT_S)
-            for writer in (*front.contended, front.founding):
-                writer.result(TIMEOUT_S)
+            for rival in front.contended:
+                rival.result(TIMEOUT_S)
+            front.founding.result(TIMEOUT_S)
             self._send_again()
             front.check()
         self._check_memories(front)
@@ -189,13 +190,13 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     folder = tmp_path_factory.mktemp("kafka")
     lacks: dict[str, str] = {}
     with ExitStack() as stack:
-        network: Network | None = Network()
+        network = Network()
         try:
             network.create()
             stack.callback(network.remove)
         except (OSError, CalledProcessError) as error:
-            lacks[NETWORK], network = _reason("network namespaces", error), None
-        cluster = Cluster(folder, network)
+            lacks[NETWORK] = _reason("network namespaces", error)
+        cluster = Cluster(folder, None if NETWORK in lacks else network)
         try:
             stack.enter_context(small_disks([node.disk for node in cluster.nodes]))
         except (OSError, CalledProcessError) as error:
