@@ -433,9 +433,10 @@ class Selection:
 
 
 def _select(frame: DataFrame, expressions: str) -> DataFrame:
-    view = f"{OWN_PREFIX}ingested"
-    frame.createOrReplaceTempView(view)
-    return frame.sparkSession.sql(f"SELECT {expressions} FROM {view}")
+    # No view of a name of ours: on Spark Connect it is looked up when the rows are read, and may be
+    # another route's by then.
+    text = expressions.replace("{", "{{").replace("}", "}}")
+    return frame.sparkSession.sql(f"SELECT {text} FROM {{rows}}", rows=frame)
 
 
 def row_text(text: Column, route: Route) -> Column:
