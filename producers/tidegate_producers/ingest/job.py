@@ -1,10 +1,14 @@
-"""Runs the routes of a job: a streaming query each, begun anew where the table's positions say."""
+"""Runs the routes of a job: a query each, begun anew where the table's positions say.
+
+It is a query of Structured Streaming, or on Spark Connect one of ours.
+"""
 
 import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
+from pyspark.sql.utils import is_remote
 
 from tidegate_delta.constraints.row_constraints import WriteRequirements
 from tidegate_delta.errors import InvalidRequest, Misconfigured, TidegateError, Unavailable
@@ -35,6 +40,7 @@ from tidegate_producers.ingest.record_decoding import (
     columns_of_sample,
 )
 from tidegate_producers.ingest.record_texts import AvroTexts, JsonTexts, RecordTexts, Schemas
+from tidegate_producers.ingest.remote_query import RemoteQuery
 from tidegate_producers.ingest.route_batches import (
     CopyAgain,
     Progress,
@@ -43,7 +49,11 @@ from tidegate_producers.ingest.route_batches import (
     rows_of,
 )
 from tidegate_producers.ingest.settings import Format, IngestSettings, Route
-from tidegate_producers.ingest.spark_errors import errors_of_spark, translated
+from tidegate_producers.ingest.spark_errors import (
+    errors_of_spark,
+    is_session_lost,
+    translated,
+)
 from tidegate_producers.ingest.target_table import (
     TargetTable,
     check_may_widen,
@@ -53,6 +63,7 @@ from tidegate_producers.ingest.target_table import (
 )
 from tidegate_producers.ingest.topic_source import (
     TopicSource,
+    range_options,
     reading_options,
     starting_offsets,
 )
@@ -64,7 +75,9 @@ from tidegate_runtime.service.runner import PAUSE_MAX_S, PAUSE_MIN_S, Running
 
 _REGISTRY: Final = "--registry and ingest.registry_properties"
 _POLL_S: Final = 0.5
-_STOP_S: Final = 60.0
+
+RowsOf = Callable[[DataFrame], DataFrame]
+"""Returns what records are for the table of a route."""
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +90,7 @@ class RouteRun:
     route: Route
     place: TableLocation
     progress: Progress = field(default_factory=Progress)
-    query: StreamingQuery | None = None
+    query: StreamingQuery | RemoteQuery | None = None
     batches: RouteBatches | None = None
     texts: RecordTexts | None = None
     checkpoint: Path | None = None
@@ -101,6 +114,7 @@ class RouteRunner:
         self._spark = spark
         self._settings = settings
         self._once = once
+        self._is_session_lost = False
         self._source: dict[str, TopicSource] = {}
         bus = KafkaBus(settings.kafka, CLIENT_ID)
         self._dead_letters = settings.kafka.topics.ingest_dead_letters
@@ -113,7 +127,8 @@ class RouteRunner:
         """Run all routes until the job is stopped, or with `once` until all is copied.
 
         A route that fails for good does not stop the others.
-        Raises: the error of the first route that failed, once no route runs any more.
+        Raises: the error of the first route that failed, once no route runs any more; Unavailable,
+        for a session that Spark Connect has lost.
         """
         clock = running.clock
         try:
@@ -132,6 +147,9 @@ class RouteRunner:
                 source.close()
             self._producer.close()
             self._reader.close()
+            if self._is_session_lost:
+                # Otherwise Spark takes it for the session of this thread.
+                self._spark.stop()
         for run in self.runs:
             if run.failure is not None:
                 raise run.failure
@@ -155,6 +173,10 @@ class RouteRunner:
                 else translated(raised, run.name, run.place.root)
             )
             self._stop(run)
+            if is_session_lost(raised):
+                # Of a new one the whole job must begin anew.
+                self._is_session_lost = True
+                raise failure from raised
             if failure.advice == "retry":
                 log_event(
                     _log,
@@ -201,6 +223,23 @@ class RouteRunner:
         known = {**positions, **start.noted}
         sent = sent_ahead(self._reader, self._dead_letters, job.write.place.root, positions)
         run.batches = RouteBatches(job, target, known, run.progress)
+        rows = partial(job.rows, target=target, sent=sent)
+        if is_remote():
+            run.query = self._remote_query(run, run.batches, rows, start)
+        else:
+            run.query = self._streaming_query(run, run.batches, rows, start)
+        log_event(
+            _log,
+            "copying",
+            route=run.name,
+            table=run.place.root,
+            behind=", ".join(f"{s}@{offset - 1}" for s, offset in sorted(start.offsets.items())),
+        )
+
+    def _streaming_query(
+        self, run: RouteRun, batches: RouteBatches, rows: RowsOf, start: Beginning
+    ) -> StreamingQuery:
+        """Return a started query of Structured Streaming, with a temporary checkpoint."""
         run.checkpoint = Path(tempfile.mkdtemp(prefix="tidegate-ingest-"))
         records = (
             self._spark.readStream.format("kafka")
@@ -209,24 +248,28 @@ class RouteRunner:
             .option("maxOffsetsPerTrigger", run.route.batch_records_max)
             .load()
         )
+        on_batch = _with_ends(batches, run.checkpoint)
         # Rows are part of the query, which Spark plans once, and not of each of its batches.
-        rows = job.rows(records, target, sent)
-        on_batch = _with_ends(run.batches, run.checkpoint)
-        writer = rows.writeStream.foreachBatch(on_batch).queryName(run.name)
+        writer = rows(records).writeStream.foreachBatch(on_batch).queryName(run.name)
         writer = writer.option("checkpointLocation", run.checkpoint.as_uri())
         if self._once:
             writer = writer.trigger(availableNow=True)
         else:
             millis = round(run.route.max_latency_s * 1000)
             writer = writer.trigger(processingTime=f"{millis} milliseconds")
-        run.query = writer.start()
-        log_event(
-            _log,
-            "copying",
-            route=run.name,
-            table=run.place.root,
-            behind=", ".join(f"{s}@{offset - 1}" for s, offset in sorted(start.offsets.items())),
-        )
+        return writer.start()
+
+    def _remote_query(
+        self, run: RouteRun, batches: RouteBatches, rows: RowsOf, start: Beginning
+    ) -> RemoteQuery:
+        """Return a started query whose batches this process plans, for Spark Connect."""
+
+        def read(begins: OffsetsBySource, ends: OffsetsBySource) -> DataFrame:
+            return rows(self._between(run, begins, ends))
+
+        source = TopicSource(self._settings.kafka, run.route)
+        query = RemoteQuery(self._spark, run.route, source, read, batches)
+        return query.start(start.offsets, once=self._once)
 
     def dependencies(self, run: RouteRun) -> RouteDependencies:
         """Return what the batches of a route need."""
@@ -330,13 +373,12 @@ class RouteRunner:
         ends = {
             source: min(offset + share, bounds[source].end) for source, offset in offsets.items()
         }
-        return (
-            self._spark.read.format("kafka")
-            .options(**reading_options(self._settings.kafka, run.route))
-            .option("startingOffsets", starting_offsets(offsets))
-            .option("endingOffsets", starting_offsets(ends))
-            .load()
-        )
+        return self._between(run, offsets, ends)
+
+    def _between(self, run: RouteRun, begins: OffsetsBySource, ends: OffsetsBySource) -> DataFrame:
+        """Return the records between offsets."""
+        options = range_options(self._settings.kafka, run.route, begins, ends)
+        return self._spark.read.format("kafka").options(**options).load()
 
     def previews(self) -> Iterator[Preview]:
         """Yield for each route what it would do, and write nothing.

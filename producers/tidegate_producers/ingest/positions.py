@@ -89,6 +89,27 @@ def ends_of_batch(text: str) -> Mapping[tuple[str, int], int]:
     }
 
 
+def batch_ends(
+    begins: OffsetsBySource, bounds: Mapping[SourcePartition, Bounds], records_max: int
+) -> OffsetsBySource:
+    """Return the offsets before which the next batch ends, of the partitions that have records.
+
+    Each has an equal share of `records_max`, and one offset at least; what a short one leaves of
+    its share goes to the others.
+    Law: the batch has at most max(records_max, partitions with records) offsets.
+    Shape: `bounds` has the partitions of `begins`.
+    """
+    there = {source: bounds[source].end - begin for source, begin in begins.items()}
+    waiting = sorted((count, source) for source, count in there.items() if count > 0)
+    ends: dict[SourcePartition, int] = {}
+    left = records_max
+    for number, (count, source) in enumerate(waiting):
+        taken = min(count, max(1, left // (len(waiting) - number)))
+        ends[source] = begins[source] + taken
+        left -= taken
+    return ends
+
+
 @dataclass(frozen=True)
 class Beginning:
     """Where a query begins in each partition, and the positions to note in the table before.

@@ -7,6 +7,7 @@ from typing import Any, Final
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate_producers.ingest.job import RouteRun
+from tidegate_producers.ingest.remote_query import RemoteQuery
 from tidegate_runtime.cli.command import OUT, printable
 from tidegate_runtime.clock import Clock
 from tidegate_runtime.observability import metrics
@@ -64,7 +65,7 @@ class Report:
         self._counted[run.name] = (progress.records, progress.dead_letters)
 
 
-def lag_of(query: StreamingQuery | None) -> dict[str, int]:
+def lag_of(query: StreamingQuery | RemoteQuery | None) -> dict[str, int]:
     """Return how many offsets of each topic partition lie behind the last batch of a query."""
     last = query.lastProgress if query is not None else None
     if last is None:

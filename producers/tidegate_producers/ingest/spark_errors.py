@@ -13,6 +13,11 @@ from tidegate_delta.errors import InvalidRequest, Misconfigured, TidegateError, 
 _LOST: Final = ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "data may have been lost")
 """What Spark's Kafka source says where offsets are gone that it was to read."""
 
+_SESSION_LOST: Final = ("INVALID_HANDLE", "incorrect server side session identifier")
+"""What Spark Connect says of a session that its server has forgotten: it was started again, or the
+session was not used for long.
+"""
+
 _PASSING: Final = (
     "TimeoutException",
     "DisconnectException",
@@ -23,6 +28,10 @@ _PASSING: Final = (
     # A topic or a partition came between our look at them and Spark's.
     "you must specify all TopicPartitions",
     "ExecutorLostFailure",
+    # A Spark Connect server is away, or was.
+    "failed to connect to all addresses",
+    "RETRIES_EXCEEDED",
+    *_SESSION_LOST,
 )
 """What Kafka's Java client and Spark say of faults that pass by themselves."""
 
@@ -45,6 +54,10 @@ _REMEDIES: Final[Mapping[str, str]] = {
     ),
     "TopicAuthorizationException": "allow this login Read and Describe on the topic",
     "GroupAuthorizationException": "allow this login Read on the group",
+    "No module named 'tidegate": (
+        "install this package where PYSPARK_PYTHON of the executors says, on Spark Connect of its "
+        "server"
+    ),
 }
 """What Kafka's client in Java says where nobody but the user can help, and how."""
 
@@ -89,6 +102,11 @@ def translated(error: PySparkException | Py4JError, name: str, root: str) -> Tid
         "it was committed",
         error_class="StreamingQueryException",
     )
+
+
+def is_session_lost(error: Exception) -> bool:
+    """Return whether an error of Spark's says that a new session is needed."""
+    return any(sign in str(error) for sign in _SESSION_LOST)
 
 
 def _with_stacks(error: PySparkException | Py4JError) -> str:

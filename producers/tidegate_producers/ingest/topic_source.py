@@ -124,6 +124,26 @@ def reading_options(kafka: KafkaSettings, route: Route) -> dict[str, str]:
     }
 
 
+def range_options(
+    kafka: KafkaSettings, route: Route, begins: OffsetsBySource, ends: OffsetsBySource
+) -> dict[str, str]:
+    """Return the options of Spark's Kafka source for the records between offsets, and no others.
+
+    Shape: `begins` and `ends` have the same partitions.
+    Raises: as `reading_options`.
+    """
+    others = reading_options(kafka, route)
+    numbers: dict[str, list[int]] = {}
+    for source in sorted(begins):
+        numbers.setdefault(source.topic, []).append(source.partition)
+    return {
+        **{name: value for name, value in others.items() if not name.startswith("subscribe")},
+        "assign": json.dumps(numbers),
+        "startingOffsets": starting_offsets(begins),
+        "endingOffsets": starting_offsets(ends),
+    }
+
+
 def jvm_security(security: KafkaSecurity) -> dict[str, str]:
     """Return settings of security under the names of Kafka's Java client, secrets in clear text.
 

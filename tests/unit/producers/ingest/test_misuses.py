@@ -119,10 +119,27 @@ def test_every_mistake_of_a_file_is_listed_at_once(tmp_path: Path) -> None:
         assert fault in text
 
 
-def test_spark_connect_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPARK_REMOTE", "sc://spark:15002")
-    with pytest.raises(Misconfigured, match=r"unset SPARK_REMOTE and set ingest\.spark"):
-        open_session({})
+@pytest.mark.parametrize("name", ["spark.master", "spark.jars.packages", "spark.jars"])
+@pytest.mark.parametrize("is_variable", [True, False])
+def test_what_a_spark_connect_server_must_be_given_is_refused_before_it_is_called(
+    monkeypatch: pytest.MonkeyPatch, name: str, is_variable: bool
+) -> None:
+    given = {name: "x"}
+    if is_variable:
+        monkeypatch.setenv("SPARK_REMOTE", "sc://spark:15002")
+    else:
+        given["spark.remote"] = "sc://spark:15002"
+    with pytest.raises(Misconfigured) as caught:
+        open_session(given)
+    text = str(caught.value)
+    assert f"ingest.spark.{name} is not a setting of a session of Spark Connect" in text
+    assert "give it to the server at sc://spark:15002 when that is started" in text
+
+
+@pytest.mark.parametrize("url", ["local[2]", "spark://master:7077", ""])
+def test_only_an_address_of_a_spark_connect_server_is_one(url: str) -> None:
+    with pytest.raises(Misconfigured, match="such as sc://host:15002: correct ingest"):
+        open_session({"spark.remote": url})
 
 
 def test_two_routes_may_not_share_positions(tmp_path: Path) -> None:

@@ -2,9 +2,14 @@
 
 import pytest
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from tidegate_delta.errors import InvalidRequest, Misconfigured, Unavailable
-from tidegate_producers.ingest.spark_errors import errors_of_spark, translated
+from tidegate_producers.ingest.spark_errors import (
+    errors_of_spark,
+    is_session_lost,
+    translated,
+)
 
 KAFKA = "org.apache.kafka.common.errors"
 
@@ -59,6 +64,31 @@ def test_what_the_user_must_correct_is_named(said: str, cause: str, remedy: str)
 )
 def test_what_passes_by_itself_is_tried_again(said: str) -> None:
     assert isinstance(translated(Py4JError(said), "r", "file:///t"), Unavailable)
+
+
+@pytest.mark.parametrize(
+    ("said", "is_lost"),
+    [
+        ("[INVALID_HANDLE.SESSION_CLOSED] The handle x is invalid. Session was closed.", True),
+        (
+            "Received incorrect server side session identifier for request. Please create a new "
+            "Spark Session to reconnect. (x != y)",
+            True,
+        ),
+        ("<_MultiThreadedRendezvous of RPC: failed to connect to all addresses", False),
+        ("[RETRIES_EXCEEDED] The maximum number of retries has been exceeded.", False),
+    ],
+)
+def test_a_spark_connect_server_that_is_away_is_waited_for(said: str, is_lost: bool) -> None:
+    assert is_session_lost(PySparkException(said)) == is_lost
+    assert isinstance(translated(PySparkException(said), "r", "file:///t"), Unavailable)
+
+
+def test_executors_without_this_package_are_named() -> None:
+    said = "pyspark.serializers.Error\nModuleNotFoundError: No module named 'tidegate_producers'\n"
+    error = translated(PySparkException(said), "r", "file:///t")
+    assert isinstance(error, Misconfigured)
+    assert "install this package where PYSPARK_PYTHON of the executors says" in str(error)
 
 
 def test_a_fault_of_python_is_said_and_not_that_there_was_one() -> None:
