@@ -166,7 +166,8 @@ night-door:
 night-ingest:
 	$(call heading,night: ten million records under two hundred kills$(comma) and a copy by a change topic; 3 hours)
 	@$(PYTEST) -v $(call budget,180) tests/integration/test_ingest_round_trip.py tests/integration/test_ingest_blows.py \
-		tests/integration/test_ingest_logins.py tests/integration/test_ingest_topics.py tests/integration/test_ingest_cluster.py --full --blows 200
+		tests/integration/test_ingest_logins.py tests/integration/test_ingest_topics.py tests/integration/test_ingest_cluster.py \
+		tests/integration/test_ingest_connect.py --full --blows 200
 
 night-writers:
 	$(call heading,night: $(NIGHTLY_VERSIONS) versions by writers of all kinds; 45 minutes)

@@ -116,8 +116,16 @@ class Source:
 class IngestProcess:
     """`tidegate ingest`, started and killed."""
 
-    def __init__(self, line: Line, topic: str, table: Path, log: Path, *more: str) -> None:
-        settings = [f"ingest.spark.{name}={value}" for name, value in SPARK.items()]
+    def __init__(
+        self,
+        line: Line,
+        topic: str,
+        table: Path,
+        log: Path,
+        *more: str,
+        spark: Mapping[str, str] = SPARK,
+    ) -> None:
+        settings = [f"ingest.spark.{name}={value}" for name, value in spark.items()]
         settings += [f"{name}={value}" for name, value in line.settings.items()]
         pairs = [part for pair in settings for part in ("--set", pair)]
         self._argv = [sys.executable, "-m", "tidegate_producers.ingest", topic, str(table)]
