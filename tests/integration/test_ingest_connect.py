@@ -135,7 +135,8 @@ def test_upserts_delete_and_add_columns(line: Line, server: ConnectServer, tmp_p
     options = ["--mode", "upsert", "--key", "id", "--where", "text IS NULL OR text <> '{none}'"]
     log, spark = tmp_path / "upsert.log", session_settings(server)
     job = IngestProcess(line, topic, table, log, *options, spark=spark)
-    send(brokers, topic, *((id_, {"text": "first"}) for id_ in range(4)))
+    first: dict[str, object] = {"text": "first"}
+    send(brokers, topic, *((id_, first) for id_ in range(4)))
     send(brokers, topic, (0, {"text": "second"}), (1, None), (9, {"text": "{none}"}))
     expected: dict[int, dict[str, object]]
     expected = {0: {"text": "second"}, 2: {"text": "first"}, 3: {"text": "first"}}

@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from typing import Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from tidegate_delta.errors import Misconfigured, Unavailable
+from tidegate_delta.errors import Misconfigured, TidegateError, Unavailable
 from tidegate_producers.cached_clients import clock
 from tidegate_producers.ingest.positions import (
     Bounds,
@@ -95,9 +96,12 @@ class RemoteQuery:
             with closing(self._source):
                 self._spark.addTag(self._tag)
                 self._copy(begins, once)
-        except Exception as error:
-            # Whatever it is: with `once` an end without an error means that all is copied.
+        except (CopyAgain, TidegateError, PySparkException, Py4JError) as error:
             self._error = error
+        except Exception as fault:
+            # With `once` an end without an error means that all is copied.
+            self._error = fault
+            raise
 
     def _copy(self, begins: dict[SourcePartition, int], once: bool) -> None:
         """Copy batch by batch, until it is stopped, a batch fails, or with `once` all is copied."""

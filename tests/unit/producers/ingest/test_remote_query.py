@@ -160,6 +160,7 @@ def test_a_batch_that_fails_is_the_last_one() -> None:
     assert len(batches.ends) == 1
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_fault_of_ours_is_no_end_of_all_records() -> None:
     batches, fault = Batches(), RuntimeError("a fault")
 
