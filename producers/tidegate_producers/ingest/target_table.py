@@ -254,9 +254,10 @@ def fitted(rows: DataFrame, target: TargetTable, route: Route) -> DataFrame:
         missing.append(_fault(is_null, route.order_by, "is null, and gives the order"))
     checked = F.coalesce(_first_fault(missing), F.when(~F.col(DELETED), violated))
     checked = F.when(F.col(IS_IN), checked)
+    # Spark Connect takes no empty mapping.
+    computed = typed.withColumns(computed_columns) if computed_columns else typed
     return (
-        typed.withColumns(computed_columns)
-        .withColumn(_FAULT, checked)
+        computed.withColumn(_FAULT, checked)
         .withColumns(
             {
                 FIELD: F.when(F.col(REASON).isNull(), F.col(_FAULT)["field"]).otherwise(
