@@ -5,13 +5,16 @@ most of a takeover is waiting for a session to time out.
 """
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 import pytest
 
@@ -36,6 +39,7 @@ from tests.integration.test_committer_processes import (
     rows_of,
 )
 from tests.linearizability.checker import explain
+from tidegate_delta.errors import Unavailable
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.published_records import TableRecord
 from tidegate_runtime.client.client import Client
@@ -43,6 +47,8 @@ from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.kafka.settings import KafkaSettings
 
 pytestmark = pytest.mark.broker
+
+T = TypeVar("T")
 
 LINES = 2
 WRITERS = 3
@@ -106,6 +112,18 @@ class Front:
             assert list(run_audit.accepted(run_audit.entries(folder_of(table))).values()) == [0]
 
 
+def _patiently(work: Callable[[], T]) -> T:
+    """Do work again while no broker answers, as a writer does whose patience is longer."""
+    until_s = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            return work()
+        except Unavailable:
+            if time.monotonic() > until_s:
+                raise
+            time.sleep(1.0)
+
+
 def _found(kafka: KafkaSettings, folder: Path, enough: threading.Event) -> list[TableRecord]:
     """Create tables from time to time, and return those that exist.
 
@@ -117,9 +135,9 @@ def _found(kafka: KafkaSettings, folder: Path, enough: threading.Event) -> list[
             if enough.wait(FOUNDED_EVERY_S + FOUNDED_LATER_S * number):
                 break
             proposal = creation(folder / f"founded-{number}")
-            outcome = client.propose(proposal, TIMEOUT_S)
+            outcome = _patiently(partial(client.propose, proposal, TIMEOUT_S))
             if outcome.status == "committed":
-                tables.append(client.require(proposal.table_root))
+                tables.append(_patiently(partial(client.require, proposal.table_root)))
                 continue
             assert outcome.rejection is not None
             assert outcome.rejection.rule in SPARED, outcome

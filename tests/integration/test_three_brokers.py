@@ -2,7 +2,7 @@
 
 Each round has topics and a table of its own: writers append, create tables and compete for one
 file, a fault strikes a leader, everything heals, and then log, topics, rows and the writers'
-memories have to agree. CI plays the two quickest faults, the night all of them.
+memories have to agree. The first test plays the two quickest faults, the second one all of them.
 """
 
 import hashlib
@@ -164,6 +164,7 @@ def running(folder: Path, network: Network | None = None) -> Iterator[Cluster]:
         cluster.stop()
 
 
+@pytest.mark.nightly
 def test_a_leader_is_killed_and_another_hangs_and_nothing_is_lost_doubled_or_contradicted(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
