@@ -40,9 +40,6 @@ from tidegate_runtime.observability.metrics import FAULTS
 
 _log = logging.getLogger(__name__)
 
-STREAMS_MAX: Final = 64
-"""How many other topic partitions a registration remembers requests of, the latest."""
-
 _UNHALTED: Final = {"reason": None, "overwritten": None, "halted_by_hand": None}
 
 
@@ -338,13 +335,10 @@ def dropped(record: TableRecord, ruling: Ruling) -> TableRecord:
 def ruling(candidate: Candidate, record: TableRecord, stream: str) -> Ruling:
     """Return what the registry keeps of a request that is carried out."""
     last = record.ruling
-    before = {} if last is None else {**(last.others or {}), last.stream: last.offset}
-    others = [(name, offset) for name, offset in before.items() if name != stream]
+    others = {} if last is None else {**(last.others or {}), last.stream: last.offset}
+    others.pop(stream, None)
     return Ruling(
-        number=record.rulings + 1,
-        stream=stream,
-        offset=candidate.offset,
-        others=dict(others[-STREAMS_MAX:]) or None,
+        number=record.rulings + 1, stream=stream, offset=candidate.offset, others=others or None
     )
 
 

@@ -94,15 +94,15 @@ class ServedTables:
 
     def drop(self, record: TableRecord) -> None:
         """Close the table committer of a table that an operator drops, by its new registration."""
-        del self.committers[record.table]
+        self.close(record)
         self.dropped[record.table] = record
-        tables = {**self.registry.tables, record.table: record}
-        self.registry = RegisteredTables(tables, self.registry.roots)
 
-    def close(self, moved: TableRecord) -> None:
-        """Close the table committer of a table that an operator moves, by its new registration."""
-        del self.committers[moved.table]
-        tables = {**self.registry.tables, moved.table: moved}
+    def close(self, record: TableRecord) -> None:
+        """Close the table committer of a table that an operator drops or moves, by its new
+        registration.
+        """
+        del self.committers[record.table]
+        tables = {**self.registry.tables, record.table: record}
         self.registry = RegisteredTables(tables, self.registry.roots)
 
     def home_of(self, table: UUID) -> Home:

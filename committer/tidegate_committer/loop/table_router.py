@@ -40,7 +40,7 @@ class TableRouter:
             self._deny_misplaced(candidate)
             return
         tables.scheduler.wake(table)
-        # What an operator asks may be about a table that another operator has just moved here.
+        # A request may be about a table that was moved here since the registry was last read.
         if table not in tables.committers and (tables.is_stale or candidate.is_admin):
             tables.open()
         table_committer = tables.committers.get(table)
