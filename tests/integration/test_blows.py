@@ -5,8 +5,7 @@ most of a takeover is waiting for a session to time out.
 """
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -14,7 +13,6 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from random import Random
-from typing import TypeVar
 
 import pytest
 
@@ -39,16 +37,14 @@ from tests.integration.test_committer_processes import (
     rows_of,
 )
 from tests.linearizability.checker import explain
-from tidegate_delta.errors import Unavailable
 from tidegate_messages.outcome import Outcome
 from tidegate_messages.published_records import TableRecord
 from tidegate_runtime.client.client import Client
+from tidegate_runtime.kafka.cluster_state import patiently
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.kafka.settings import KafkaSettings
 
 pytestmark = pytest.mark.broker
-
-T = TypeVar("T")
 
 LINES = 2
 WRITERS = 3
@@ -112,18 +108,6 @@ class Front:
             assert list(run_audit.accepted(run_audit.entries(folder_of(table))).values()) == [0]
 
 
-def _patiently(work: Callable[[], T]) -> T:
-    """Do work again while no broker answers, as a writer does whose patience is longer."""
-    until_s = time.monotonic() + TIMEOUT_S
-    while True:
-        try:
-            return work()
-        except Unavailable:
-            if time.monotonic() > until_s:
-                raise
-            time.sleep(1.0)
-
-
 def _found(kafka: KafkaSettings, folder: Path, enough: threading.Event) -> list[TableRecord]:
     """Create tables from time to time, and return those that exist.
 
@@ -135,9 +119,10 @@ def _found(kafka: KafkaSettings, folder: Path, enough: threading.Event) -> list[
             if enough.wait(FOUNDED_EVERY_S + FOUNDED_LATER_S * number):
                 break
             proposal = creation(folder / f"founded-{number}")
-            outcome = _patiently(partial(client.propose, proposal, TIMEOUT_S))
+            outcome = patiently(partial(client.propose, proposal, TIMEOUT_S), TIMEOUT_S)
             if outcome.status == "committed":
-                tables.append(_patiently(partial(client.require, proposal.table_root)))
+                required = partial(client.require, proposal.table_root)
+                tables.append(patiently(required, TIMEOUT_S))
                 continue
             assert outcome.rejection is not None
             assert outcome.rejection.rule in SPARED, outcome

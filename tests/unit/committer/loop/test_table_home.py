@@ -312,8 +312,8 @@ def test_proposals_that_wait_while_a_put_is_in_flight_are_sent_to_the_new_home()
     assert len(gate.entries()) == 2
 
 
-@pytest.mark.parametrize("is_told", [True, False])
-def test_a_committer_that_dies_within_a_move_leaves_the_table_to_one_home(is_told: bool) -> None:
+@pytest.mark.parametrize("is_sent_on", [True, False])
+def test_a_committer_that_dies_within_a_move_leaves_the_table_to_one_home(is_sent_on: bool) -> None:
     gate = gate_of()
     ask(gate, HOME, create())
 
@@ -328,7 +328,7 @@ def test_a_committer_that_dies_within_a_move_leaves_the_table_to_one_home(is_tol
     gate.restart()
     gate.settle(12)
     assert denial(outcomes(gate, HOME)[-1]) == ("other_partition", AWAY)
-    if is_told:
+    if is_sent_on:
         [there] = ask(gate, AWAY, asked)
         assert there.status == "committed"
     [after] = ask(gate, AWAY, proposal(add("a")))

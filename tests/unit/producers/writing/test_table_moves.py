@@ -1,5 +1,6 @@
 """Moves of tables: planned so that the load is even, and carried out by the owners."""
 
+from unittest import mock
 from uuid import UUID
 
 from hypothesis import given
@@ -10,6 +11,7 @@ from tests.support.registry import table_record
 from tidegate_messages.published_records import TableRecord
 from tidegate_messages.table_home import partition_of
 from tidegate_messages.topics import Topics
+from tidegate_producers.writing import table_moves
 from tidegate_producers.writing.table_moves import RECENT_S, Move, balanced, recent_rates
 
 PARTITIONS = 3
@@ -74,3 +76,17 @@ def test_the_rate_of_a_table_is_that_of_its_versions_of_late() -> None:
     now_ms = gate.clock.now_ms()
     assert recent_rates(gate.bus, topics, now_ms) == {TABLE: 4 / RECENT_S}
     assert recent_rates(gate.bus, topics, now_ms + 2_000 * int(RECENT_S)) == {}
+
+
+def test_where_there_are_too_many_records_the_rate_is_that_of_the_newest() -> None:
+    topics = Topics(partitions=1)
+    gate = Gate(topics=topics)
+    gate.settle()
+    for step in (create(), proposal(add("a")), proposal(add("b"))):
+        gate.send(step)
+        gate.settle()
+    stamps = [record.timestamp_ms for record in gate.records(topics.commits)]
+    now_ms = stamps[-1] + 4_000
+    with mock.patch.object(table_moves, "READ_MAX", 2):
+        rates = recent_rates(gate.bus, topics, now_ms)
+    assert rates == {TABLE: 2 / ((now_ms - stamps[-2]) / 1_000)}
