@@ -1,6 +1,6 @@
 """Producer and group-less reader of the in-memory bus."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from tidegate_delta.errors import InvalidRequest
@@ -89,6 +89,12 @@ class MemoryReader:
     ) -> tuple[Offset, Offset]:
         """Return the first offset and the end offset."""
         return Offset(0), Offset(len(self._bus.log(topic_partition)))
+
+    def bounds_of(
+        self, topic_partitions: Sequence[TopicPartition], timeout_s: float = ANSWER_S
+    ) -> Mapping[TopicPartition, tuple[Offset, Offset]]:
+        """Return the bounds of several partitions."""
+        return {each: self.bounds(each, timeout_s) for each in topic_partitions}
 
     def read(
         self, topic_partition: TopicPartition, start: Offset, timeout_s: float

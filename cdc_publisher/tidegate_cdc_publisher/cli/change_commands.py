@@ -164,8 +164,8 @@ def _tail(bus: Bus, topic: str, last: int, *, follow: bool) -> Iterator[Record]:
     try:
         partitions = [TopicPartition(topic, number) for number in range(bus.partitions(topic))]
         places = {
-            topic_partition: _ReadState(*reader.bounds(topic_partition))
-            for topic_partition in partitions
+            topic_partition: _ReadState(*bounds)
+            for topic_partition, bounds in reader.bounds_of(partitions).items()
         }
         last_records: deque[Record] = deque(maxlen=last)
         for topic_partition, place in places.items():

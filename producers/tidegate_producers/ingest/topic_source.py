@@ -76,7 +76,8 @@ class TopicSource:
 
     def bounds(self, sources: Sequence[SourcePartition]) -> Mapping[SourcePartition, Bounds]:
         """Return the first offset and the end of each partition. Raises: Unavailable."""
-        return {source: Bounds(*self._reader.bounds(source.place)) for source in sources}
+        found = self._reader.bounds_of([source.place for source in sources])
+        return {source: Bounds(*found[source.place]) for source in sources}
 
     def at_time(self, sources: Sequence[SourcePartition], timestamp_ms: int) -> OffsetsBySource:
         """Return the first offset of each partition at or behind a time; none where it has none.

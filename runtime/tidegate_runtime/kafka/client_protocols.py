@@ -178,6 +178,11 @@ class Reader(Protocol):
     ) -> tuple[Offset, Offset]:
         """Return the first offset and the end offset. Raises: Unavailable."""
 
+    def bounds_of(
+        self, topic_partitions: Sequence[TopicPartition], timeout_s: float = ANSWER_S
+    ) -> Mapping[TopicPartition, tuple[Offset, Offset]]:
+        """Return the bounds of several partitions, by one request. Raises: Unavailable."""
+
     def read(
         self, topic_partition: TopicPartition, start: Offset, timeout_s: float
     ) -> Sequence[Record]:

@@ -127,7 +127,7 @@ class KafkaBus:
         group = f"{self._settings.topic_prefix}{READERS}"
         reading = {**_READING, "enable.partition.eof": True, "group.id": group}
         config = self._config(tunable={}, fixed=reading)
-        return KafkaReader(make_client(Consumer, config))
+        return KafkaReader(lambda: make_client(Consumer, config), self._administration)
 
     def partitions(self, topic: str, timeout_s: float = ANSWER_S) -> int:
         """Return how many partitions a topic has; ask again while brokers do not answer.

@@ -5,11 +5,23 @@ A member gets rebalances as values, and commits offsets explicitly.
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import TimeoutError as NoAnswer
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+)
 from confluent_kafka import TopicPartition as RdPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not declared so
+    AdminClient,
+    OffsetSpec,
+)
 
 from tidegate_delta.errors import Fenced, TidegateError, Unavailable
 from tidegate_runtime.kafka.client_protocols import (
@@ -352,43 +364,51 @@ def _held_back(statistics: Mapping[str, Any]) -> HeldBack | None:
     return HeldBack(Offset(stable), offsets)
 
 
+EARLIEST: Final[Any] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # it has no types
+LATEST: Final[Any] = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # it has no types
 _PAUSE_S: Final = 0.1
 _READ_AT_ONCE: Final = 1_000
 
 
 class KafkaReader:
-    """Reads partitions outside any group. Any offset but the next one makes it assign again."""
+    """Reads partitions outside any group. Any offset but the next one makes it assign again.
 
-    def __init__(self, consumer: Consumer) -> None:
-        self._consumer = consumer
+    It looks up offsets by the bus's connection: by a new one, librdkafka often needs 0.7 s to find
+    the first leader, and later each lookup would wait for the fetch under way. Its own connection
+    begins with the first read: a client that has partitions at once fetches within milliseconds,
+    another one only when it next looks for leaders.
+    """
+
+    def __init__(
+        self, connect: Callable[[], Consumer], administration: Callable[[], AdminClient]
+    ) -> None:
+        self._connect = connect
+        self._connected: Consumer | None = None
+        self._administration = administration
         self._next: dict[TopicPartition, Offset] = {}
         self._ends_seen: dict[TopicPartition, Offset] = {}
 
     def bounds(
         self, topic_partition: TopicPartition, timeout_s: float = ANSWER_S
     ) -> tuple[Offset, Offset]:
-        """Return the first offset and the end offset; ask again while brokers do not answer.
+        """Return the first offset and the end offset. Raises: as `bounds_of`."""
+        return self.bounds_of([topic_partition], timeout_s)[topic_partition]
+
+    def bounds_of(
+        self, topic_partitions: Sequence[TopicPartition], timeout_s: float = ANSWER_S
+    ) -> Mapping[TopicPartition, tuple[Offset, Offset]]:
+        """Return each partition's first and end offset; ask again while brokers do not answer.
 
         Raises: Unavailable, when the time is up; Misconfigured for a missing topic.
         """
-        doing = f"look up the bounds of {topic_partition}"
-        ends = time.monotonic() + timeout_s
-        while (left_s := ends - time.monotonic()) > 0:
-            try:
-                bounds = self._consumer.get_watermark_offsets(
-                    to_librdkafka(topic_partition), timeout=left_s
-                )
-            except KafkaException as error:
-                self._check_topic(topic_partition, doing, max(_PAUSE_S, ends - time.monotonic()))
-                if not is_retriable(error.args[0]) or time.monotonic() + _PAUSE_S > ends:
-                    raise translated(error, doing) from error
-                time.sleep(_PAUSE_S)
-            else:
-                if bounds is not None:
-                    return Offset(bounds[0]), Offset(bounds[1])
-        raise Unavailable(
-            f"no bounds of {topic_partition} within {timeout_s:g} s; look at the brokers"
+        names = ", ".join(map(str, topic_partitions))
+        first, end = self._offsets_of(
+            topic_partitions,
+            (EARLIEST, LATEST),
+            f"look up the bounds of {names}",
+            timeout_s,
         )
+        return {each: (first[each], end[each]) for each in topic_partitions}
 
     def at_time(
         self, topic_partitions: Sequence[TopicPartition], timestamp_ms: int
@@ -396,16 +416,59 @@ class KafkaReader:
         """Return each partition's first offset at or behind a time; partitions without are left
         out. Raises: Unavailable; Misconfigured for a missing topic.
         """
-        asked = [to_librdkafka(each, timestamp_ms) for each in topic_partitions]
-        try:
-            answers = self._consumer.offsets_for_times(asked, timeout=ANSWER_S)
-        except KafkaException as error:
-            raise translated(error, "look up offsets by time") from error
-        return {
-            TopicPartition(answer.topic, answer.partition): Offset(answer.offset)
-            for answer in answers
-            if answer.offset >= 0
-        }
+        spec = OffsetSpec.for_timestamp(timestamp_ms)
+        doing = "look up offsets by time"
+        [found] = self._offsets_of(topic_partitions, (spec,), doing, ANSWER_S)
+        return {each: offset for each, offset in found.items() if offset >= 0}
+
+    def _offsets_of(
+        self,
+        topic_partitions: Sequence[TopicPartition],
+        specs: Sequence[Any],
+        doing: str,
+        timeout_s: float,
+    ) -> list[dict[TopicPartition, Offset]]:
+        ends = time.monotonic() + timeout_s
+        while (left_s := ends - time.monotonic()) > 0:
+            try:
+                return self._list_offsets(topic_partitions, specs, left_s)
+            except KafkaException as error:
+                for topic in {each.topic for each in topic_partitions}:
+                    self._check_topic(topic, doing, max(_PAUSE_S, ends - time.monotonic()))
+                if not is_retriable(error.args[0]) or time.monotonic() + _PAUSE_S > ends:
+                    raise translated(error, doing) from error
+                time.sleep(_PAUSE_S)
+            except NoAnswer:
+                break
+        raise Unavailable(f"cannot {doing} within {timeout_s:g} s; look at the brokers")
+
+    def _list_offsets(
+        self,
+        topic_partitions: Sequence[TopicPartition],
+        specs: Sequence[Any],
+        timeout_s: float,
+    ) -> list[dict[TopicPartition, Offset]]:
+        """Return the offsets by each of some specifications, which are requested at once."""
+        if not topic_partitions:
+            return [{} for _ in specs]
+        administration, ends = self._administration(), time.monotonic() + timeout_s
+        requested = [
+            administration.list_offsets(
+                {to_librdkafka(each): spec for each in topic_partitions},
+                isolation_level=IsolationLevel.READ_COMMITTED,
+                request_timeout=timeout_s,
+            )
+            for spec in specs
+        ]
+        return [
+            {
+                TopicPartition(at.topic, at.partition): Offset(
+                    future.result(max(0.0, ends - time.monotonic()) + _PAUSE_S).offset
+                )
+                for at, future in answers.items()
+            }
+            for answers in requested
+        ]
 
     def read(
         self, topic_partition: TopicPartition, start: Offset, timeout_s: float
@@ -449,7 +512,14 @@ class KafkaReader:
 
     def close(self) -> None:
         """Close the connection."""
-        self._consumer.close()
+        if self._connected is not None:
+            self._connected.close()
+
+    @property
+    def _consumer(self) -> Consumer:
+        if self._connected is None:
+            self._connected = self._connect()
+        return self._connected
 
     def _records_from(self, messages: Sequence[Message]) -> Sequence[Record]:
         starts = self._next
@@ -479,14 +549,10 @@ class KafkaReader:
         self._ends_seen[TopicPartition(topic, partition)] = Offset(offset)
         return True
 
-    def _check_topic(self, topic_partition: TopicPartition, doing: str, timeout_s: float) -> None:
+    def _check_topic(self, topic: str, doing: str, timeout_s: float) -> None:
         """Raise for a missing topic, which librdkafka reports only as a missing leader."""
         try:
-            error = (
-                self._consumer.list_topics(topic_partition.topic, timeout=timeout_s)
-                .topics[topic_partition.topic]
-                .error
-            )
+            error = self._administration().list_topics(topic, timeout=timeout_s).topics[topic].error
         except KafkaException as unanswered:
             error = unanswered.args[0]
         if error is not None and not is_retriable(error):

@@ -2,17 +2,19 @@
 
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any, cast
 from unittest import mock
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RdPartition
+from confluent_kafka.admin import AdminClient
 
 from tidegate_delta.errors import Fenced, Misconfigured, Unavailable
 from tidegate_runtime.kafka import consumer as kafka_reader
 from tidegate_runtime.kafka.client_protocols import Offset, TopicPartition
-from tidegate_runtime.kafka.consumer import KafkaConsumer, KafkaReader
+from tidegate_runtime.kafka.consumer import EARLIEST, KafkaConsumer, KafkaReader
 
 HERE = [RdPartition("t", 0)]
 AT = TopicPartition("t", 0)
@@ -66,18 +68,24 @@ def test_who_is_no_member_any_more_is_fenced(
 
 
 class Failing:
-    """A consumer whose watermark query fails a number of times."""
+    """An administration that fails to list offsets a number of times."""
 
     def __init__(self, times: int, code: int) -> None:
         self.left = times
         self.code = code
 
-    def get_watermark_offsets(self, at: Any, timeout: float) -> tuple[int, int]:
-        """Return bounds, after the failures."""
-        if self.left > 0:
-            self.left -= 1
-            raise KafkaException(KafkaError(self.code))
-        return (2, 7)
+    def list_offsets(
+        self, specs: dict[RdPartition, Any], isolation_level: Any, request_timeout: float
+    ) -> dict[RdPartition, Future[Any]]:
+        """Return the bounds 2 and 7, after the failures."""
+        answers: dict[RdPartition, Future[Any]] = {at: Future() for at in specs}
+        for at, future in answers.items():
+            if self.left > 0:
+                self.left -= 1
+                future.set_exception(KafkaException(KafkaError(self.code)))
+            else:
+                future.set_result(mock.Mock(offset=2 if specs[at] is EARLIEST else 7))
+        return answers
 
     def list_topics(self, topic: str, timeout: float) -> Any:
         """Return metadata that lists the topic."""
@@ -85,7 +93,8 @@ class Failing:
 
 
 def reader(times: int, code: int) -> KafkaReader:
-    return KafkaReader(cast("Consumer", Failing(times, code)))
+    administration = cast("AdminClient", Failing(times, code))
+    return KafkaReader(mock.Mock(), lambda: administration)
 
 
 @pytest.mark.parametrize(
@@ -176,8 +185,12 @@ class Broken:
         return rest
 
 
+def _reader_of(broken: Broken) -> KafkaReader:
+    return KafkaReader(lambda: cast("Consumer", broken), mock.Mock())
+
+
 def test_records_that_came_in_one_breath_with_a_failure_come_again() -> None:
-    one = KafkaReader(cast("Consumer", Broken(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
+    one = _reader_of(Broken(KafkaError.TOPIC_AUTHORIZATION_FAILED))
     with pytest.raises(Misconfigured):
         one.read(AT, Offset(0), 0.0)
     assert [record.offset for record in one.read(AT, Offset(0), 0.0)] == [0, 1, 2, 3]

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from tidegate_committer.loop.outcome_publisher import FLUSH_S
 from tidegate_delta.errors import Misconfigured
-from tidegate_runtime.kafka.client_protocols import ANSWER_S
+from tidegate_runtime.kafka.client_protocols import ANSWER_S, Offset, TopicPartition
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.kafka.settings import KafkaSecurity, KafkaSettings, for_librdkafka
 from tidegate_runtime.kafka.topic_admin import missing_topics
@@ -67,7 +67,8 @@ def test_invalid_settings_are_refused_and_not_shown(wrong: dict[str, Any]) -> No
 
 MAKERS: list[Callable[[KafkaSettings], object]] = [
     lambda settings: KafkaBus(settings, "x").producer(),
-    lambda settings: KafkaBus(settings, "x").reader(),
+    lambda settings: KafkaBus(settings, "x").reader().bounds(TopicPartition("t", 0), 0.1),
+    lambda settings: KafkaBus(settings, "x").reader().read(TopicPartition("t", 0), Offset(0), 0.1),
     lambda settings: KafkaBus(settings, "x").consumer("g", ["t"]),
     lambda settings: KafkaBus(settings, "x").partitions("t", 0.1),
     lambda settings: missing_topics(settings, ()),
