@@ -14,14 +14,26 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from typing import Final
 from uuid import UUID
 
 from tidegate_committer.dependencies import Dependencies
 from tidegate_committer.loop.table_committer import TableCommitter
 from tidegate_committer.store_executor import store_of
-from tidegate_committer.store_reads.log_audit import Audit, IdleProbe
+from tidegate_committer.store_reads.log_audit import Audit, IdleProbe, Pace
 from tidegate_runtime.observability.metrics import PROBES
 from tidegate_runtime.storage.overwrite_detection import overwritten
+
+AUDIT_READS_PER_S: Final = 20.0
+PROBES_PER_S: Final = 50.0
+"""The most reads a second for audits and for probes, over all tables: with very many tables these
+come less often, and cost no more.
+"""
+
+VIEW_SHARE: Final = 0.5
+"""A probe comes at the latest after this share of `view_age_max_s`, and spares the table to be read
+anew: with more idle tables than that allows, there are more probes.
+"""
 
 
 @dataclass
@@ -102,11 +114,14 @@ def is_unread(table_committer: TableCommitter | None) -> bool:
 
 @dataclass
 class MaintenanceSchedule:
-    """The audits and probes of a partition worker's tables, by table id."""
+    """The audits and probes of a partition worker's tables, by table id, and their paces."""
 
     dependencies: Dependencies
     audits: dict[UUID, Audit] = field(default_factory=dict)
     probes: dict[UUID, IdleProbe] = field(default_factory=dict)
+    looks: Pace = field(default_factory=Pace)
+    audits_pace: Pace = field(default_factory=lambda: Pace(AUDIT_READS_PER_S))
+    probes_pace: Pace = field(default_factory=lambda: Pace(PROBES_PER_S))
 
     def audit(self, table_committer: TableCommitter) -> None:
         """Start or finish an audit of recent versions, if it is due and no PUT is in flight.
@@ -124,7 +139,7 @@ class MaintenanceSchedule:
         rulings = table_committer.record.rulings
         if audit is None or audit.rulings != rulings:
             # After an operator's request another table may be served, by the same registration.
-            audit = Audit(now_s + section.audit_s, rulings=rulings)
+            audit = Audit(self._next_audit_s(now_s), rulings=rulings, looks=self.looks)
             self.audits[table_committer.record.table] = audit
         if table_committer.in_flight is not None or audit.is_behind(state):
             audit.look_again(table_committer.store, state, now_s, self.dependencies.background)
@@ -138,7 +153,7 @@ class MaintenanceSchedule:
             )
             raise overwritten(table_committer.store.root, overwritten_version)
         if audit.answer is None and now_s >= audit.due_s:
-            audit.due_s = now_s + section.audit_s
+            audit.due_s = self._next_audit_s(now_s)
             audit.begin(
                 table_committer.store, state, section.audit_versions, self.dependencies.background
             )
@@ -155,12 +170,14 @@ class MaintenanceSchedule:
         ):
             table_committer.forget()
             return
-        probe = self.probes.setdefault(table_committer.record.table, IdleProbe())
-        is_due = (
-            now_s - table_committer.cache.viewed_s >= self.dependencies.settings.external_probe_s
-        )
+        table, viewed_s = table_committer.record.table, table_committer.cache.viewed_s
+        probe = self.probes.get(table)
+        if probe is None:
+            probe = self.probes[table] = IdleProbe(self._next_probe_s(viewed_s))
+        is_due = now_s >= max(probe.due_s, viewed_s + self.dependencies.settings.external_probe_s)
         if is_due and probe.answer is None and not table_committer.cache.is_behind:
             PROBES.labels(table_committer.label).inc()
+            probe.due_s = self._next_probe_s(now_s)
             probe.begin(
                 table_committer.store, state.version + 1, now_s, self.dependencies.background
             )
@@ -186,17 +203,28 @@ class MaintenanceSchedule:
             return 0.0
         if audit.look is not None or audit.replaced is not None:
             return 0.0
-        section = self.dependencies.settings
-        look_s = min(section.external_probe_s, section.view_age_max_s)
+        section, viewed_s = self.dependencies.settings, table_committer.cache.viewed_s
+        probe_s = max(viewed_s + section.external_probe_s, probe.due_s if probe else 0.0)
         return (
             0.0
             if table_committer.cache.is_behind
             else min(
                 audit.due_s,
-                table_committer.cache.viewed_s + look_s,
+                probe_s,
+                viewed_s + section.view_age_max_s,
                 audit.look_s if audit.is_behind(table_committer.cache.state) else math.inf,
             )
         )
+
+    def _next_audit_s(self, now_s: float) -> float:
+        section = self.dependencies.settings
+        return self.audits_pace.turn_s(now_s + section.audit_s, section.audit_versions)
+
+    def _next_probe_s(self, from_s: float) -> float:
+        section = self.dependencies.settings
+        needed_per_s = len(self.probes) / (VIEW_SHARE * section.view_age_max_s)
+        self.probes_pace.reads_per_s = max(PROBES_PER_S, needed_per_s)
+        return self.probes_pace.turn_s(from_s + section.external_probe_s)
 
     def forget(self, table: UUID) -> None:
         """Drop a table's audit and probe: their results may be outdated."""

@@ -9,12 +9,13 @@ ours, PUTs win there. So while versions come, an older head is read again every 
 PUTs: only our own table has that file.
 
 An idle table is probed for a next version by another writer. A store may be slow and there may be a
-thousand tables, so the loop does not wait for the result.
+thousand tables, so the loop does not wait for the result, and `Pace` bounds the reads a second.
 """
 
+import math
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from tidegate_committer.state.table_state import TableState
@@ -31,9 +32,29 @@ GONE: Final = ""
 """The value in place of the hash of a version whose file is missing."""
 
 LOOK_S: Final = 1.0
-"""How often an older head is read again while versions come. For so long, and the time of a read,
-proposals may be committed into another table that was made in the folder.
+"""How often an older head is read again while versions come, in up to LOOKS_PER_S tables. For
+so long, and the time of a read, proposals may be committed into another table that was made in the
+folder.
 """
+
+LOOKS_PER_S: Final = 20.0
+
+
+@dataclass
+class Pace:
+    """The turns of many tables at one kind of read, at most `reads_per_s` of them.
+
+    A turn is taken ahead: with many tables each waits longer, and none waits for ever.
+    Units: `_s` by `Clock.boot_s`.
+    """
+
+    reads_per_s: float = LOOKS_PER_S
+    newest_s: float = -math.inf
+
+    def turn_s(self, from_s: float, reads: int = 1) -> float:
+        """Return when a table that is due at `from_s` may read."""
+        self.newest_s = max(from_s, self.newest_s + reads / self.reads_per_s)
+        return self.newest_s
 
 
 @dataclass
@@ -44,6 +65,7 @@ class Audit:
     that is missing and that readers do not need. `look` reads `witness` again, a version that was
     the head when an earlier look began; `successor` is the witness of the next look. `replaced` is
     a witness of which the file is another one. `rulings` counts the operators' requests before it.
+    `looks` is the pace that all tables share.
     Units: `due_s` and `look_s` by `Clock.boot_s`.
     """
 
@@ -53,6 +75,7 @@ class Audit:
     cleaned: int = -1
     answer: Future[Mapping[int, str]] | None = None
     rulings: int = 0
+    looks: Pace = field(default_factory=Pace)
     look_s: float = 0.0
     look: Future[Mapping[int, str]] | None = None
     witness: CommittedFile | None = None
@@ -69,10 +92,10 @@ class Audit:
         head = state.entries.get(state.version)
         newest = CommittedFile(version=head.version, sha256=head.sha256) if head else None
         if self.witness is None:
-            self.witness, self.look_s = newest, now_s + LOOK_S
+            self.witness, self.look_s = newest, self.looks.turn_s(now_s + LOOK_S)
         elif self.look is None and now_s >= self.look_s:
             versions = [self.witness.version]
-            self.look_s, self.successor = now_s + LOOK_S, newest
+            self.look_s, self.successor = self.looks.turn_s(now_s + LOOK_S), newest
             self.look = executor.begin(store.root, lambda: hashes(store, versions, versions[0]))
         if self.look is not None and self.look.done():
             self._end_look(now_s)
@@ -175,11 +198,13 @@ def _missing_versions(hashes_by_version: Mapping[int, str]) -> list[int]:
 
 @dataclass
 class IdleProbe:
-    """The probe of one table that is in progress, if any: for which version, and since when.
+    """The probe of one table that is in progress, if any: for which version, and since when. The
+    next one is not due before `due_s`.
 
-    Units: `asked_s` by `Clock.boot_s`.
+    Units: `due_s` and `asked_s` by `Clock.boot_s`.
     """
 
+    due_s: float
     version: int = -1
     asked_s: float = 0.0
     answer: Future[bool] | None = None

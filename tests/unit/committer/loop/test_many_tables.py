@@ -1,17 +1,26 @@
 """The loop with many tables: its cost follows the work due, not the number of tables."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
 from unittest import mock
 from uuid import UUID
 
+import pytest
+
 from tests.builders import TABLE, Gate, add, create, proposal
 from tests.fakes.memory_clients import MemoryReader
+from tidegate_committer.loop.scheduling import PROBES_PER_S
 from tidegate_committer.loop.served_tables import STALE_S
 from tidegate_committer.loop.table_committer import TableCommitter
+from tidegate_committer.settings import CommitterSection
+from tidegate_committer.store_executor import InlineExecutor
+from tidegate_committer.store_reads.log_audit import Pace
 from tidegate_messages.topics import Topics
 from tidegate_runtime.kafka.client_protocols import Record, Starts, TopicPartition
 from tidegate_runtime.table_registry import _read_on
+
+T = TypeVar("T")
 
 
 def fill(gate: Gate, count: int) -> None:
@@ -95,6 +104,40 @@ def test_a_table_polled_repeatedly_has_one_due_time(gate: Gate) -> None:
         gate.ask(proposal(add(f"f{number}"), read_version=number))
     [worker] = gate.loop.workers.values()
     assert len(worker.tables.scheduler.later) <= 2
+
+
+class Counting(InlineExecutor):
+    """Counts the reads that no proposal waits for."""
+
+    count = 0
+
+    def begin(
+        self, root: str, work: Callable[[], T], /, behind: Future[Any] | None = None
+    ) -> Future[T]:
+        self.count += 1
+        return super().begin(root, work, behind)
+
+
+@pytest.mark.parametrize(("tables", "reads"), [(4, 12 * 4 + 8), (60, 12 * PROBES_PER_S + 12)])
+def test_many_idle_tables_are_probed_and_audited_less_often(tables: int, reads: int) -> None:
+    background = Counting()
+    section = CommitterSection(
+        roots=("memory://tables",), audit_s=8.0, audit_versions=20, external_probe_s=1.0
+    )
+    gate = Gate(section, background=background)
+    fill(gate, tables)
+    background.count = 0
+    for _ in range(48):
+        gate.loop.step()
+        gate.clock.boot += 0.25
+    assert reads / 2 <= background.count <= reads
+
+
+def test_a_turn_comes_later_with_more_tables_and_comes() -> None:
+    pace = Pace(10.0)
+    assert [pace.turn_s(1.0) for _ in range(3)] == pytest.approx([1.0, 1.1, 1.2])
+    assert pace.turn_s(1.0, 8) == pytest.approx(2.0)
+    assert pace.turn_s(7.0) == 7.0
 
 
 def test_nothing_is_kept_of_a_table_that_was_dropped(gate: Gate) -> None:
