@@ -74,6 +74,9 @@ class AdlsBucket:
         """Return a whole object."""
         return await self._read(self._download(key))
 
+    def read_now(self, key: str, timeout_s: float) -> None:
+        """Return None: there is no synchronous way for this store."""
+
     async def read_range(self, key: str, start: int, end: int, version: str) -> bytes:
         """Return bytes of that version; fail if the object has been replaced."""
         part = self._download(key, offset=start, length=end - start, if_match=version)

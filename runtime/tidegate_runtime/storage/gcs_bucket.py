@@ -113,6 +113,9 @@ class GcsBucket:
         _check_hash(content, said_of_it)
         return content
 
+    def read_now(self, key: str, timeout_s: float) -> None:
+        """Return None: there is no synchronous way for this store."""
+
     async def read_range(self, key: str, start: int, end: int, version: str) -> bytes:
         """Return bytes of that version; fail if the object has been replaced."""
         part = {"Range": f"bytes={start}-{end - 1}"}

@@ -12,6 +12,7 @@ import fsspec
 
 from tidegate_delta.errors import Misconfigured
 from tidegate_runtime.storage.log_store import FileStat, Turn, at_once
+from tidegate_runtime.storage.object_responses import ErrorResponse
 
 SINGLE_PUT_BYTES_MAX: Final = 5 * 1024 * 1024 * 1024 - 1
 """What every store accepts in one request. Larger objects need several, which is no atomic PUT."""
@@ -53,6 +54,11 @@ class Bucket(Protocol):
 
     async def read(self, key: str) -> bytes:
         """Return a whole object."""
+
+    def read_now(self, key: str, timeout_s: float) -> bytes | ErrorResponse | None:
+        """Return the same from the caller's thread, or a refusal for good; None if `read` is to be
+        used instead.
+        """
 
     async def read_range(self, key: str, start: int, end: int, version: str) -> bytes:
         """Return bytes of that version; fail if the object has been replaced."""

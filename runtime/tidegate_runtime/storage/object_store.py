@@ -173,7 +173,10 @@ class ObjectStore:
 
     def read(self, path: str) -> bytes | None:
         """Return the bytes of an object, or None if there is none. Raises: Unavailable."""
-        answer = self._ask(partial(self._bucket.read, self._key(path)))
+        key = self._key(path)
+        answer: Response = self._bucket.read_now(key, _PATIENCE_S)
+        if answer is None:
+            answer = self._ask(partial(self._bucket.read, key))
         if is_missing(answer):
             return None
         content: bytes = self._value("read", path, answer)

@@ -30,11 +30,12 @@ from tidegate_runtime.storage.object_responses import (
     required_value,
     understood,
 )
-from tidegate_runtime.storage.s3_conditional_put import (
+from tidegate_runtime.storage.s3_by_obstore import (
     CONNECTIONS_MAX,
-    ConditionalPuts,
+    ObstoreClients,
     UseOtherWay,
-    conditional_puts,
+    fetch,
+    obstore_clients,
     send,
 )
 
@@ -75,7 +76,7 @@ class S3Bucket:
         self._is_outdated = False
         self._renewed_s = -math.inf
         self._connecting = asyncio.Lock()
-        self._puts: ConditionalPuts | None = None
+        self._puts: ObstoreClients | None = None
         self._takes_other_way = False
         self._turn = Lock()
 
@@ -116,6 +117,22 @@ class S3Bucket:
         """Return a whole object."""
         return await self._body(Key=key)
 
+    def read_now(self, key: str, timeout_s: float) -> bytes | ErrorResponse | None:
+        """Return a whole object synchronously, through obstore, or that the store says it is
+        missing, or that the credentials are outdated; None for everything else, which `read` finds
+        out about. It does not wait for a PUT that loads credentials.
+        """
+        if self._takes_other_way or self._is_outdated or self._turn.locked():
+            return None
+        exceptions = import_module("botocore.exceptions")
+        try:
+            return fetch(self._obstore().client(_patience_s(timeout_s, 0)), key)
+        except ErrorResponse as refusal:
+            self._note_refusal(refusal.code)
+            return refusal if is_missing(refusal) or refusal.code in OUTDATED else None
+        except (UseOtherWay, Misconfigured, exceptions.BotoCoreError):
+            return None
+
     async def read_range(self, key: str, start: int, end: int, version: str) -> bytes:
         """Return bytes of that version; fail if the object has been replaced."""
         return await self._body(Key=key, Range=f"bytes={start}-{end - 1}", IfMatch=version)
@@ -135,7 +152,7 @@ class S3Bucket:
             return False
         exceptions = import_module("botocore.exceptions")
         try:
-            client = self._conditional_puts().client(_patience_s(timeout_s, len(content)))
+            client = self._obstore().client(_patience_s(timeout_s, len(content)))
             if not turn():
                 return False
             send(client, key, content)
@@ -216,13 +233,13 @@ class S3Bucket:
         self._takes_other_way = True
         log_event(_log, "puts_by_s3fs", bucket=self._name, why=str(reason))
 
-    def _conditional_puts(self) -> ConditionalPuts:
-        """Return the PUTs by obstore. Raises: UseOtherWay; Misconfigured; botocore's errors."""
+    def _obstore(self) -> ObstoreClients:
+        """Return obstore's clients. Raises: UseOtherWay; Misconfigured; botocore's errors."""
         with self._turn:
             if self._puts is None:
                 pays = "RequestPayer" in self._place
                 with _options_checked():
-                    self._puts = conditional_puts(self._system, self._name, pays=pays)
+                    self._puts = obstore_clients(self._system, self._name, pays=pays)
             return self._puts
 
 

@@ -59,6 +59,12 @@ class Kept:
             raise MISSING
         return self.objects[key][0]
 
+    def read_now(self, key: str, timeout_s: float) -> bytes | ErrorResponse | None:
+        """Return an object at once, or that there is none, if it sends at once."""
+        if not self.sends_now:
+            return None
+        return self.objects[key][0] if key in self.objects else ErrorResponse(404, "NoSuchKey", "")
+
     async def read_range(self, key: str, start: int, end: int, version: str) -> bytes:
         """Return a range of an object's bytes."""
         return (await self.read(key))[start:end]

@@ -12,6 +12,7 @@ from pathlib import Path
 from socket import socket
 from threading import Event
 from typing import Any
+from unittest import mock
 from urllib.parse import unquote
 
 import obstore
@@ -24,7 +25,7 @@ from tests.support.certificates import write_certificate
 from tests.support.object_stores import PAGE, SetAnswers, serving
 from tidegate_delta.errors import Misconfigured, Unavailable
 from tidegate_runtime.release import ENGINE
-from tidegate_runtime.storage import s3_conditional_put
+from tidegate_runtime.storage import s3_by_obstore
 from tidegate_runtime.storage.log_store import NO_CONDITION, Put
 from tidegate_runtime.storage.object_responses import ErrorResponse, ResponseMeaning, meaning_of
 from tidegate_runtime.storage.object_store import ObjectStore
@@ -86,6 +87,7 @@ class _Put(SetAnswers, BaseHTTPRequestHandler):
         self._answer(*self.server.answers.pop(0))
 
     def do_GET(self) -> None:
+        self.server.callers.add(self.headers["user-agent"])
         self._answer(*self.server.answers.pop(0))
 
     def do_HEAD(self) -> None:
@@ -252,6 +254,31 @@ def test_a_key_is_spelled_as_it_is_by_the_other_way(store: Store) -> None:
     assert store.came[0][0].isascii()
 
 
+def test_a_file_is_read_by_one_request_from_the_callers_thread(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = store.opened()
+    monkeypatch.setattr(opened, "_ask", mock.Mock(side_effect=AssertionError("s3fs is not used")))
+    store.answers = [
+        (200, b"one"),
+        (200, b""),
+        (404, b"<Error><Code>NoSuchKey</Code><Message>no</Message></Error>"),
+    ]
+    assert [opened.read("a"), opened.read("a"), opened.read("a")] == [b"one", b"", None]
+    assert store.callers == {ENGINE}
+
+
+def test_what_a_read_can_not_tell_is_found_out_the_other_way(store: Store) -> None:
+    opened = store.opened()
+    for other in ((500, b""), (307, b""), (404, b"default backend - 404")):
+        store.answers = [other, (200, b"one")]
+        assert opened.read("a") == b"one"
+    store.said = {}
+    store.answers = [(200, b"a page of a gateway"), *[(200, PAGE)] * 4]
+    with pytest.raises(Unavailable, match="no store's"):
+        opened.read("a")
+
+
 def test_a_page_that_a_gateway_answers_with_is_no_success(store: Store) -> None:
     store.said = {}
     store.answers = [(200, PAGE)]
@@ -278,7 +305,7 @@ def test_a_page_that_a_gateway_answers_with_is_neither_a_file_nor_an_empty_folde
     store: Store, ask: str
 ) -> None:
     store.said = {}
-    store.answers = [(200, PAGE)] * 4
+    store.answers = [(200, PAGE)] * 5
     opened = store.opened()
     with pytest.raises(Unavailable, match="no store's"):
         opened.read("a") if ask == "read" else list(opened.list_from("_delta_log", ""))
@@ -290,7 +317,7 @@ def test_a_store_that_redirects_every_request_is_unavailable(store: Store) -> No
         store.opened().put_if_absent("a", b"one", 60.0)
     assert len(store.came) == 2, "obstore's, and the one of s3fs, which would follow to a region"
     assert store.heads == 1, "the client asks for the bucket's region once"
-    store.answers = [(307, b"")]
+    store.answers = [(307, b"")] * 2
     with pytest.raises(Unavailable, match="leads elsewhere"):
         store.opened().read("a")
 
@@ -411,7 +438,7 @@ def test_a_file_is_missing_where_the_store_says_so_and_not_a_gateway(store: Stor
     store.answers = [(404, b"<Error><Code>NoSuchKey</Code><Message>no</Message></Error>")]
     assert store.opened().read("a") is None
     for page in (b"default backend - 404", b"<html><body>Not Found</body></html>"):
-        store.answers = [(404, page)] * 4
+        store.answers = [(404, page)] * 5
         with pytest.raises(Unavailable, match="no store's"):
             store.opened().read("a")
     store.head_status = 404
@@ -464,18 +491,20 @@ def test_a_giver_of_credentials_that_hangs_keeps_no_other_store_waiting(
     store: Store, credentials: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = ObjectStore("s3://lake/t", store.place)
-    store.answers = [EXPIRED, *[(200, b"one")] * 2]
+    store.answers = [EXPIRED, *[(200, b"one")] * 3]
     with pytest.raises(Unavailable, match="ExpiredToken"):
         opened.read("a")
+    assert opened.read("a") == b"one"
     asks, answers = Event(), Event()
-    make = s3_conditional_put._credentials
+    make = s3_by_obstore._credentials
 
-    def patiently(session: object, system: object) -> object:
-        asks.set()
-        answers.wait(20)
+    def patiently(session: object, system: Any) -> object:
+        if not system.key:
+            asks.set()
+            answers.wait(20)
         return make(session, system)
 
-    monkeypatch.setattr(s3_conditional_put, "_credentials", patiently)
+    monkeypatch.setattr(s3_by_obstore, "_credentials", patiently)
     with ThreadPoolExecutor() as pool:
         put = pool.submit(opened.put_if_absent, "b", b"one", 5.0)
         assert asks.wait(10)
@@ -504,7 +533,7 @@ def test_each_request_carries_the_requester_pays_header_where_it_is_configured(
 
 def test_a_wrong_clock_is_distinguished_from_missing_rights(store: Store) -> None:
     code = b"<Error><Code>RequestTimeTooSkewed</Code><Message>too large</Message></Error>"
-    store.answers = [(403, code)] * 2
+    store.answers = [(403, code)] * 3
     with pytest.raises(Unavailable, match="set this machine's clock"):
         store.opened().read("a")
     with pytest.raises(Unavailable, match="set this machine's clock"):
@@ -560,14 +589,14 @@ def test_a_giver_of_tokens_that_does_not_answer_is_not_waited_for_beyond_measure
     (tmp_path / "token").write_text("who I am")
     monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
     monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/gate")
-    monkeypatch.setattr(s3_conditional_put, "SIGNER_S", 0.2)
+    monkeypatch.setattr(s3_by_obstore, "SIGNER_S", 0.2)
     with socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{silent.getsockname()[1]}")
         where = {name: store.options({})[name] for name in ("endpoint_url", "region")}
         bucket = S3Bucket("lake", where)
-        bucket._conditional_puts()
+        bucket._obstore()
         began_s = time.monotonic()
         with pytest.raises(OSError, match="timeout"):
             bucket.create_now(KEY, b"one", 5.0)
