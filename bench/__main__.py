@@ -19,6 +19,7 @@ from bench import (
     committer_state,
     door,
     driver_memory,
+    idle_tables,
     ingest,
     log_size,
     open_table,
@@ -103,6 +104,7 @@ def _alone(
         "door": lambda folder: door.figures(folder, rounds, seconds),
         "restart": lambda folder: restart.figures(folder, rounds, files),
         "registered": lambda _: registered_changes.figures(rounds),
+        "idle": lambda folder: idle_tables.figures(folder),
         "conditions": lambda folder: read_by_condition.figures(folder, rounds, rows),
     }
 
@@ -114,7 +116,7 @@ def bench(
         typer.Option(
             help="slow, one, in-flight, local, ungrouped, beside, flooded, stale, tables, deletes, "
             "spark, door, ingest, takeover, changes, changes-beside, open, read, cpu, state, "
-            "driver, checkpoint, checkpoint-beside, log-size, restart, registered, conditions"
+            "driver, checkpoint, checkpoint-beside, log-size, restart, registered, idle, conditions"
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(help="alternating rounds; medians are shown")] = 3,

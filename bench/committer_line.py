@@ -3,13 +3,12 @@
 No checkpointer and no CDC publisher run: they are other services, for other machines.
 """
 
-import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
-from bench import gate_writers
+from bench import gate_writers, host
 from bench.slow_store import BUCKET, SlowStore
 from tidegate_local.child_processes import Command, ServiceProcess, service_argv, service_process
 from tidegate_local.embedded_kafka import EmbeddedKafka
@@ -38,9 +37,7 @@ class Gate:
     @property
     def cpu_s(self) -> float:
         """CPU time of the committer's process so far."""
-        stat = Path(f"/proc/{self.service.child.pid}/stat").read_text(encoding="ascii")
-        fields = stat.rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return host.cpu_s(self.service.child.pid)
 
 
 class CommitterLine:

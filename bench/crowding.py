@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
-from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from rich.console import Console
 
-from bench import load
-from bench.committer_line import CommitterLine, Gate
+from bench import host, load
+from bench.committer_line import CommitterLine
 from bench.figures import Figure, at_most, median, percentile
 from bench.slow_store import BUCKET
 from tidegate_delta.log.actions import Add
@@ -124,13 +123,6 @@ def append(
     return value, proposal_id
 
 
-def memory_mib(gate: Gate) -> float:
-    """Return the highest memory of a committer's process."""
-    status = Path(f"/proc/{gate.service.child.pid}/status").read_text(encoding="ascii")
-    [line] = [line for line in status.splitlines() if line.startswith("VmHWM")]
-    return int(line.split()[1]) / 1024
-
-
 @dataclass
 class Flooded:
     """One proposal behind 40,000 of another table in the same topic partition."""
@@ -164,7 +156,7 @@ class Flooded:
             if not waiting:
                 break
         self.drained_s.append(time.perf_counter() - began_s)
-        self.memory.append(memory_mib(line.gate))
+        self.memory.append(host.memory_mib(line.gate.service.child.pid, "VmHWM"))
         asking.close()
         _console.print(
             f"behind a flood: first answer after {self.first_s[-1]:.2f} s, when {answered} of it "

@@ -1,5 +1,6 @@
-"""CPU time that the host withheld. On a shared machine, figures mean little without it."""
+"""CPU time that the host withheld, without which figures mean little; and what a process uses."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -31,3 +32,17 @@ class CpuTime:
     def stolen_since(self, before: "CpuTime") -> float:
         """Return the share of the wanted CPU time since then that the host gave to others."""
         return (self.stolen - before.stolen) / max(1, self.wanted - before.wanted)
+
+
+def cpu_s(pid: int) -> float:
+    """Return the CPU time of a process so far, in seconds."""
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+    fields = stat.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory_mib(pid: int, name: str) -> float:
+    """Return a process's memory by its name in `/proc`: VmRSS, now; VmHWM, the highest so far."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    [line] = [line for line in status.splitlines() if line.startswith(name)]
+    return int(line.split()[1]) / 1024
