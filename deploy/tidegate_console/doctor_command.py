@@ -39,6 +39,7 @@ class RoleOption(StrEnum):
     LEASE_HOLDER = "lease-holder"
     WRITER = "writer"
     INGEST = "ingest"
+    MAINTAINER = "maintainer"
     OPERATOR = "operator"
 
 
@@ -49,6 +50,7 @@ _ROLES: Final[dict[RoleOption, Role]] = {
     RoleOption.LEASE_HOLDER: "lease holder",
     RoleOption.WRITER: "writer",
     RoleOption.INGEST: "ingest",
+    RoleOption.MAINTAINER: "maintainer",
     RoleOption.OPERATOR: "operator",
 }
 

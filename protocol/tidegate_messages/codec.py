@@ -21,6 +21,7 @@ from tidegate_messages.published_records import (
     CommitRecord,
     FollowerRecord,
     LeaseRecord,
+    MaintenanceRecord,
     TableRecord,
 )
 from tidegate_messages.schema_announcement import SchemaChange
@@ -45,6 +46,7 @@ FORMATS: Final[Mapping[type[Message], str]] = {
     TableRecord: "table/1",
     FollowerRecord: "follower/1",
     LeaseRecord: "lease/1",
+    MaintenanceRecord: "maintenance/1",
     SchemaChange: "schema-change/1",
     ChangeSignal: "change-signal/1",
 }

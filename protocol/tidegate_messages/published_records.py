@@ -2,7 +2,8 @@
 
 A `CommitRecord` notifies the followers and is an audit trail. A `TableRecord` is the registry's
 record. A `FollowerRecord` says that a follower skips a table. A `LeaseRecord` keeps versions of a
-table from cleanup.
+table from cleanup. A `MaintenanceRecord` says that a table's maintenance is paused, or what was
+done and comes next.
 
 A `Gate` says who needs which versions of a table, which no cleanup and no vacuum may take. A
 `ChangeSignal` is an operator's signal to a change stream, in Debezium's words, on `cdc-signals`.
@@ -97,6 +98,44 @@ class LeaseRecord(Message):
     needed_from: NonNegativeInt
     until_ms: NonNegativeInt
     reason: str | None = None
+
+
+MaintenanceKind = Literal["pack", "purge", "vacuum"]
+
+
+class MaintenanceChore(Message):
+    """A task of the maintainer: what is done to which partitions, at what price, and why.
+
+    `outcome` is `committed`, or the rule by which it gave way; absent before.
+    Units: `size_bytes` of the files that are written anew; `at_ms` in ms since the Unix epoch, when
+    it was done.
+    """
+
+    kind: MaintenanceKind
+    partitions: tuple[str, ...] = ()
+    size_bytes: NonNegativeInt = 0
+    why: str
+    outcome: str | None = None
+    at_ms: int | None = None
+
+
+class MaintenanceRecord(Message):
+    """What an operator wants, or the maintainer reports, of a table's maintenance.
+
+    The key is `pause/table` or `report/table`, as `about` says; a tombstone of a pause resumes. A
+    report has the `last` task and the `next` one; without one, `reason` says why nothing is due. Of
+    a pause, it is the operator's. `vacuumed_ms` is when a vacuum was last looked for.
+    Units: `at_ms`, `vacuumed_ms` in ms since the Unix epoch.
+    """
+
+    table: UUID
+    name: str
+    about: Literal["pause", "report"]
+    at_ms: int
+    reason: str | None = None
+    last: MaintenanceChore | None = None
+    next: MaintenanceChore | None = None
+    vacuumed_ms: int | None = None
 
 
 class TableRecord(Message):

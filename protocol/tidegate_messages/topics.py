@@ -127,6 +127,11 @@ class Topics:
         return self._name("leases")
 
     @property
+    def maintenance(self) -> str:
+        """Key: `pause` or `report`, and table id. Value: what is wanted or done of maintenance."""
+        return self._name("maintenance")
+
+    @property
     def replies(self) -> str:
         """What the names of topics for replies begin with. Writers' operators create them."""
         return self._name("replies.")
@@ -194,12 +199,20 @@ class Topics:
             Topic(self.cdc_heartbeats, "table", 1, "compact,delete", _DAY_MS, short),
             Topic(self.follower_state, "service/table", 1, "compact", -1, short),
             Topic(self.leases, "holder/table", 1, "compact", -1, short),
+            Topic(self.maintenance, "about/table", 1, "compact", -1, short),
         )
 
 
 Kind = Literal["topic", "group", "transactional id"]
 Role = Literal[
-    "committer", "checkpointer", "change publisher", "lease holder", "writer", "ingest", "operator"
+    "committer",
+    "checkpointer",
+    "change publisher",
+    "lease holder",
+    "writer",
+    "ingest",
+    "maintainer",
+    "operator",
 ]
 
 
@@ -260,8 +273,13 @@ RIGHTS: Final[dict[Role, tuple[Right, ...]]] = {
         *_on("topic", "ingest-dead-letters", "Read", "Write"),
         *_on("group", "ingest*", "Read"),
     ),
+    "maintainer": (
+        *_on("topic", "proposals maintenance", "Read", "Write"),
+        *_on("topic", "outcomes table-state cdc-positions leases", "Read"),
+    ),
     "operator": (
         *_on("topic", "admin cdc-signals", "Write"),
+        *_on("topic", "maintenance", "Read", "Write"),
         *_on("topic", "outcomes table-state", "Read"),
         *_on("topic", "cdc-positions follower-state leases", "Read"),
     ),

@@ -36,6 +36,7 @@ HOMES: Final = {
         f"{PRODUCERS}cli/row_commands.py",
         f"{PRODUCERS}client.py",
         f"{PRODUCERS}ingest/protobuf_records.py",
+        f"{PRODUCERS}maintenance/table_facts.py",
         f"{PRODUCERS}writing/evaluated_constraints.py",
         f"{PRODUCERS}writing/optimize.py",
         f"{PRODUCERS}writing/partial_overwrite.py",

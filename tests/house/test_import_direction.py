@@ -47,7 +47,7 @@ ROOMS: Final = {
         "vacuum",
         "client datasource cli",
         "table",
-        "ingest",
+        "ingest maintenance",
     ),
     "tidegate_committer": (
         "cached_property persistent_map policy",

@@ -51,6 +51,7 @@ WHO = (
     "cdc_publisher",
     "writer",
     "ingest",
+    "maintainer",
     "operator",
     "lease_holder",
 )
@@ -141,8 +142,8 @@ def test_only_who_may_write_admin_halts_a_table(guarded: GuardedKafka, tmp_path:
         assert reopen(operator, root, 60.0).status == "committed"
         # The doctor sees the rights of whom it logs in as.
         assert lacking(kafka, "writer", "writer") == set()
-        names = ("admin", "cdc-signals", "cdc-positions", "follower-state", "leases")
-        of_operators = {f"tidegate.{name}" for name in names}
+        names = "admin cdc-signals cdc-positions follower-state leases maintenance"
+        of_operators = {f"tidegate.{name}" for name in names.split()}
         assert lacking(kafka, "writer", "operator") == of_operators
         assert lacking(kafka, "committer", "committer") == set()
     finally:

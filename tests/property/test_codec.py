@@ -17,6 +17,7 @@ from tidegate_messages.published_records import (
     CommitRecord,
     FollowerRecord,
     LeaseRecord,
+    MaintenanceRecord,
     TableRecord,
 )
 from tidegate_messages.schema_announcement import SchemaChange
@@ -212,6 +213,24 @@ LEASE = message(
     },
     {"reason": TEXT},
 )
+MAINTENANCE_TASK = message(
+    {"kind": st.sampled_from(["pack", "purge", "vacuum"]), "why": TEXT},
+    {
+        "partitions": st.lists(TEXT, max_size=2),
+        "size_bytes": COUNT,
+        "outcome": TEXT,
+        "at_ms": INT64,
+    },
+)
+MAINTENANCE = message(
+    {
+        "table": UUIDS,
+        "name": TEXT,
+        "about": st.sampled_from(["pause", "report"]),
+        "at_ms": INT64,
+    },
+    {"reason": TEXT, "last": MAINTENANCE_TASK, "next": MAINTENANCE_TASK, "vacuumed_ms": INT64},
+)
 COLUMN = st.recursive(
     message({"name": TEXT}, {"before": TEXT, "type": TEXT, "type_before": TEXT}),
     lambda inside: message(
@@ -258,6 +277,7 @@ WIRES: dict[type[Message], st.SearchStrategy[dict[str, Any]]] = {
     TableRecord: TABLE,
     FollowerRecord: FOLLOWER,
     LeaseRecord: LEASE,
+    MaintenanceRecord: MAINTENANCE,
     SchemaChange: SCHEMA_CHANGE,
     ChangeSignal: CHANGE_SIGNAL,
 }

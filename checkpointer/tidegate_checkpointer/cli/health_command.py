@@ -8,7 +8,12 @@ import typer
 from tidegate_checkpointer.cli.followed_table import TableUri, by_path
 from tidegate_checkpointer.fsck import listed_files, orphans
 from tidegate_checkpointer.settings import CheckpointerSettings
-from tidegate_checkpointer.table_health import (
+from tidegate_delta.checkpoints import file_totals
+from tidegate_delta.log.file_names import LogFileKind
+from tidegate_delta.properties.table_properties import checkpoint_interval, tombstone_retention_ms
+from tidegate_delta.snapshots.chunked_arrays import total
+from tidegate_delta.snapshots.raw_stats import row_counts
+from tidegate_delta.snapshots.table_health import (
     EDGES,
     MIB,
     TableFacts,
@@ -16,11 +21,6 @@ from tidegate_checkpointer.table_health import (
     assess,
     histogram,
 )
-from tidegate_delta.checkpoints import file_totals
-from tidegate_delta.log.file_names import LogFileKind
-from tidegate_delta.properties.table_properties import checkpoint_interval, tombstone_retention_ms
-from tidegate_delta.snapshots.chunked_arrays import total
-from tidegate_delta.snapshots.raw_stats import row_counts
 from tidegate_runtime.cli.command import Result, command
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.storage.log_store import LogStore

@@ -6,8 +6,8 @@ from typing import Protocol
 from uuid import UUID
 
 from tidegate_checkpointer.cli.health_command import facts_of
-from tidegate_checkpointer.table_health import TableFacts, TableHealth, assess
 from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.snapshots.table_health import TableFacts, TableHealth, assess
 from tidegate_messages.published_records import TableRecord
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.explanation_search import explained, find_in_topics

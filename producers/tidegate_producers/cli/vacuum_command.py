@@ -24,6 +24,7 @@ from tidegate_producers.vacuum.vacuum import (
     vacuum,
 )
 from tidegate_producers.vacuum.vacuum_plan import VacuumPlan
+from tidegate_producers.writing.table_write import WriteRequest
 from tidegate_runtime.cli.command import Result, command
 from tidegate_runtime.client.client import TIMEOUT_S
 from tidegate_runtime.clock import SystemClock, instant
@@ -82,7 +83,11 @@ def vacuum_table(  # noqa: PLR0913 - each is an option of the command
         now_ms = client.clock.now_ms()
         if apply:
             vacuumed = vacuum(
-                client, place, request, lambda one: claims_on(bus, topics, one, now_ms), timeout
+                client,
+                place,
+                request,
+                lambda one: claims_on(bus, topics, one, now_ms),
+                WriteRequest(timeout),
             )
         else:
             record = client.table(place.root, timeout)

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Final
 
 import typer
 from pyspark.sql import SparkSession
-from typer.core import TyperGroup
 
 from tidegate_delta.errors import Misconfigured, Unavailable
 from tidegate_producers.cli.table_place import location_of
@@ -28,6 +27,7 @@ from tidegate_runtime.cli.command import (
     KINDS,
     OUT,
     Config,
+    DefaultGroup,
     Set,
     errors_as_exit_status,
     leave_behind,
@@ -44,19 +44,6 @@ KINDS[NAME] = IngestSettings
 _FIXED: Final = ("config", "set_", "topics", "table", "once", "dry_run")
 _NOT_OPTIONS: Final = ("topics", "table")
 _ROUTE: Final = re.compile(r"ingest\.routes\.[^.\s]+\.(\w+) \(command line\)")
-
-
-class DefaultGroup(TyperGroup):
-    """A group whose command `run` needs no name: `tidegate ingest TOPIC TABLE`."""
-
-    default_command = "run"
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put `run` before arguments that name no command."""
-        first = next((arg for arg in args if not arg.startswith("-")), None)
-        if args and args[0] != "--help" and first not in self.commands:
-            args = [self.default_command, *args]
-        return super().parse_args(ctx, args)
 
 
 app = typer.Typer(cls=DefaultGroup, no_args_is_help=True, add_completion=False)

@@ -574,7 +574,8 @@ class Table:
             record = client.require(self.root, options.outcome_timeout_s)
             plan = survey(store_for(options.place), request, claims(record), clock.now_ms())
         else:
-            plan = vacuum(client, options.place, request, claims, options.outcome_timeout_s).plan
+            write = WriteRequest(options.outcome_timeout_s)
+            plan = vacuum(client, options.place, request, claims, write).plan
         gone = plan.going.select(["path", "size_bytes", "why"]).to_pylist()
         rows = [(file["path"], file["size_bytes"], file["why"]) for file in gone]
         return self._spark.createDataFrame(rows, "path string, sizeInBytes long, why string")

@@ -134,15 +134,15 @@ def vacuum(
     place: TableLocation,
     request: VacuumRequest,
     claims: Callable[[TableRecord], Claims],
-    timeout_s: float,
+    write: WriteRequest,
 ) -> Vacuumed:
     """Delete the files that no version needs, between two commits that record it.
 
     If nothing is to go, nothing is proposed. A vacuum that is interrupted may be run again.
     Raises: as `survey`; InvalidRequest (`TableNotRegistered`); Rejected; OutcomeUnknown.
     """
-    store, write_request = store_for(place), WriteRequest(timeout_s)
-    record = client.require(place.root, timeout_s)
+    store = store_for(place)
+    record = client.require(place.root, write.timeout_s)
     first_plan = survey(store, request, claims(record), client.clock.now_ms())
     if not first_plan.going.num_rows:
         return Vacuumed(first_plan)
@@ -151,7 +151,7 @@ def vacuum(
         "sizeOfDataToDelete": first_plan.size_bytes,
     }
     started = Operation(name=START, parameters=first_plan.parameters, metrics=metrics)
-    start = _record(client, store, record, started, write_request).version
+    start = _record(client, store, record, started, write).version
     plan = survey(store, request, claims(record), client.clock.now_ms())
     status, files = "FAILED", 0
     try:
@@ -164,7 +164,7 @@ def vacuum(
             parameters[DONE_THROUGH] = plan.done_through
         counts = {"numDeletedFiles": files, "numVacuumedDirectories": 0}
         ended = Operation(name=END, parameters=parameters, metrics=counts)
-        end = _record(client, store, record, ended, write_request).version
+        end = _record(client, store, record, ended, write).version
     return Vacuumed(plan, files, start, end)
 
 

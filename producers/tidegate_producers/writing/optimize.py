@@ -23,7 +23,9 @@ from tidegate_delta.schema.field_paths import FieldPath, dotted
 from tidegate_delta.schema.partition_values import Partition, partition_kinds, partition_of
 from tidegate_delta.schema.types import DataType
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
+from tidegate_delta.snapshots.file_packing import packed
 from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_delta.snapshots.table_health import DELETED_LOW
 from tidegate_messages.proposal import Operation, ReadSet, RowMapping, Source
 from tidegate_producers.cached_clients import clock, store_for
 from tidegate_producers.options import TableLocation
@@ -51,16 +53,14 @@ from tidegate_runtime.table_io.open_table import open_snapshot
 FILE_BYTES: Final = 128 * 1024 * 1024
 """The size up to which files are packed into one, unless the caller says another."""
 
-DELETED_SHARE_MAX: Final = 0.05
-"""A file of which more rows are deleted is written anew, whatever its size; delta-spark's default.
-"""
-
 SOURCES_MAX: Final = 1_000
 """How many files a proposal replaces at most; its record names each."""
 
 _logger = logging.getLogger("tidegate_producers")
 
-_AGAIN: Final = ("rerun", "rebase")
+AGAIN: Final = ("rerun", "rebase")
+"""The advice of a rejection after which the files are looked at anew."""
+
 ATTEMPTS: Final = 3
 """How often the rest is planned anew after a conflict, as when another compaction was first."""
 
@@ -76,7 +76,7 @@ class OptimizeRequest:
     of its timestamps. `purges` writes every file with deleted rows anew, and no others; `rewrites`
     every file. `order` are
     the columns of a Z-order. A clustered table needs neither: its files are sorted by its own
-    columns, if `sorts` says that the runner can.
+    columns, if `sorts` says that the runner can. `is_auto` says that no person asked for it.
 
     Units: `file_bytes` in bytes.
     """
@@ -88,6 +88,7 @@ class OptimizeRequest:
     rewrites: bool = False
     order: tuple[str, ...] = ()
     sorts: bool = False
+    is_auto: bool = False
 
     @property
     def operation(self) -> str:
@@ -168,6 +169,42 @@ def survey(place: TableLocation, request: OptimizeRequest) -> list[Bin]:
     return list(_bins(_chosen(snapshot, place.root, request), request, compacting))
 
 
+@dataclass(frozen=True)
+class Packer:
+    """Writes bins of a table anew, each group of them by a proposal of its own."""
+
+    client: Client
+    place: TableLocation
+    request: OptimizeRequest
+    write: WriteRequest
+    runner: CompactionRunner
+
+    def commit(self, snapshot: Snapshot, bins: Sequence[Bin]) -> tuple[int, list[Add]]:
+        """Write bins of a snapshot anew, propose that, and return the version and the new files.
+
+        Raises: InvalidRequest (`TableNotRegistered`); Rejected; OutcomeUnknown; Unavailable.
+        """
+        client, place, metadata = self.client, self.place, snapshot.metadata
+        record = client.require(place.root, self.write.timeout_s)
+        target = proposal_builders.Target(
+            record.table, record.table_root, int(snapshot.version), metadata.id
+        )
+        compacting = _compacting(snapshot, place, self.request)
+        began_ms = client.clock.now_ms()
+        compacted = [_unchanged(result, compacting) for result in self.runner(compacting, bins)]
+        stamp = stamp_for(client, self.write, began_ms)
+        body = _body(stamp, self.request, bins, compacted, compacting)
+        proposal = proposal_builders.of_body("commit", target, stamp, body)
+        is_tracked = row_tracking.is_enabled(metadata)
+        moved = tuple(_mappings(compacted, keeps_row_ids=is_tracked))
+        proposal = proposal.model_copy(update={"row_mapping": moved})
+        attestation = Attestation(in_table_already(metadata, snapshot.protocol))
+        proposal = with_attestation(proposal, attestation)
+        version = propose(client, store_for(place), proposal, self.write.timeout_s).version
+        assert version is not None, "what is committed has a version"
+        return version, [add for result in compacted for add in result.adds]
+
+
 def optimize(
     client: Client,
     place: TableLocation,
@@ -181,45 +218,50 @@ def optimize(
     columns); UnsupportedFeature; Rejected, after ATTEMPTS conflicts; OutcomeUnknown; Unavailable.
     """
     optimized = Optimized()
-    record = client.require(place.root, write.timeout_s)
+    client.require(place.root, write.timeout_s)
+    packer = Packer(client, place, request, write, runner)
     for attempt in range(1, ATTEMPTS + 1):
-        began_ms = client.clock.now_ms()
         snapshot = open_snapshot(store_for(place))
         files = _chosen(snapshot, place.root, request)
         compacting = _compacting(snapshot, place, request)
         kinds = partition_kinds(snapshot.metadata)
         optimized.considered = optimized.considered or files.num_rows
-        target = proposal_builders.Target(
-            record.table, record.table_root, int(snapshot.version), snapshot.metadata.id
-        )
         try:
             planned = list(_bins(files, request, compacting))
             optimized.planned = len(optimized.removed) + sum(
                 len(file_bin.adds) for file_bin in planned
             )
             for bins in _groups(iter(planned)):
-                compacted = [_unchanged(result, compacting) for result in runner(compacting, bins)]
-                stamp = stamp_for(client, write, began_ms)
-                body = _body(stamp, request, bins, compacted, compacting)
-                proposal = proposal_builders.of_body("commit", target, stamp, body)
-                is_tracked = row_tracking.is_enabled(snapshot.metadata)
-                moved = tuple(_mappings(compacted, keeps_row_ids=is_tracked))
-                proposal = proposal.model_copy(update={"row_mapping": moved})
-                attestation = Attestation(in_table_already(snapshot.metadata, snapshot.protocol))
-                proposal = with_attestation(proposal, attestation)
-                outcome = propose(client, store_for(place), proposal, write.timeout_s)
-                _note(optimized, bins, compacted, outcome.version)
+                version, added = packer.commit(snapshot, bins)
+                optimized.versions.append(version)
+                optimized.removed += [add for file_bin in bins for add in file_bin.adds]
+                optimized.added += added
                 optimized.partitions |= {
                     partition_of(file_bin.adds[0].partition_values, kinds) for file_bin in bins
                 }
                 _log_progress(place.root, request, optimized)
         except Rejected as rejected:
             rejection = rejected.outcome.rejection
-            if rejection is None or rejection.advice not in _AGAIN or attempt == ATTEMPTS:
+            if rejection is None or rejection.advice not in AGAIN or attempt == ATTEMPTS:
                 raise
         else:
             break
     return optimized
+
+
+def bins_at(snapshot: Snapshot, paths: Sequence[Sequence[str]]) -> list[Bin] | None:
+    """Return bins of exactly these files, in their order; None if one of them is live no more."""
+    wanted = pa.array([path for group in paths for path in group], pa.string())
+    files = snapshot.files.filter(pc.is_in(snapshot.files["path"], wanted))
+    found = zip(rows_to_adds(files), rows_of(files), strict=True)
+    members: dict[str, Member] = {member[0].path: member for member in found}
+    if len(members) < len(wanted):
+        return None
+    return [_bin_of([members[path] for path in group]) for group in paths]
+
+
+def _bin_of(members: Sequence[Member]) -> Bin:
+    return Bin(tuple(add for add, _ in members), tuple(row for _, row in members))
 
 
 def bins_of(files: pa.Table, file_bytes: int, kinds: Mapping[str, DataType]) -> Iterator[Bin]:
@@ -233,13 +275,13 @@ def bins_of(files: pa.Table, file_bytes: int, kinds: Mapping[str, DataType]) -> 
     files = files.filter(small).sort_by([("modificationTime", "ascending"), ("path", "ascending")])
     by_partition: dict[Partition, list[Member]] = {}
     for member in zip(rows_to_adds(files), rows_of(files), strict=True):
-        if member[0].size < file_bytes or _is_hollow(member[0]):
+        if member[0].size < file_bytes or is_hollow(member[0]):
             partition = partition_of(member[0].partition_values, kinds)
             by_partition.setdefault(partition, []).append(member)
     for members in by_partition.values():
-        for packed in _packed(members, file_bytes):
-            if len(packed) > 1 or _is_hollow(packed[0][0]):
-                yield Bin(tuple(add for add, _ in packed), tuple(row for _, row in packed))
+        for group in packed(members, lambda member: member[0].size, file_bytes, SOURCES_MAX):
+            if len(group) > 1 or is_hollow(group[0][0]):
+                yield _bin_of(group)
 
 
 def _bins(files: pa.Table, request: OptimizeRequest, compacting: Compacting) -> Iterator[Bin]:
@@ -255,7 +297,7 @@ def _bins(files: pa.Table, request: OptimizeRequest, compacting: Compacting) -> 
             partition = partition_of(member[0].partition_values, kinds)
             by_partition.setdefault(partition, []).append(member)
         for members in by_partition.values():
-            yield Bin(tuple(add for add, _ in members), tuple(row for _, row in members))
+            yield _bin_of(members)
     else:
         yield from bins_of(files, request.file_bytes, kinds)
 
@@ -292,19 +334,6 @@ def single_bins(files: pa.Table) -> Iterator[Bin]:
         yield Bin((add,), (row,))
 
 
-def _packed(members: Sequence[Member], file_bytes: int) -> Iterator[list[Member]]:
-    packed: list[Member] = []
-    size = 0
-    for member in members:
-        if packed and (size + member[0].size > file_bytes or len(packed) == SOURCES_MAX):
-            yield packed
-            packed, size = [], 0
-        packed.append(member)
-        size += member[0].size
-    if packed:
-        yield packed
-
-
 def _groups(bins: Iterator[Bin]) -> Iterator[list[Bin]]:
     """Yield the bins of one proposal after the other."""
     group: list[Bin] = []
@@ -336,11 +365,11 @@ def _chosen(snapshot: Snapshot, root: str, request: OptimizeRequest) -> pa.Table
     return whole_files(snapshot, predicate, layout_of(metadata))
 
 
-def _is_hollow(add: Add) -> bool:
-    """Return whether more of a file's rows are deleted than DELETED_SHARE_MAX."""
+def is_hollow(add: Add) -> bool:
+    """Return whether a file is written anew, as more than DELETED_LOW of its rows are deleted."""
     rows = proposal_builders.row_count(add)
     deleted_rows = add.deletion_vector.cardinality if add.deletion_vector else 0
-    return deleted_rows > 0 and (not rows or deleted_rows / rows > DELETED_SHARE_MAX)
+    return deleted_rows > 0 and (not rows or deleted_rows / rows > DELETED_LOW)
 
 
 def _body(
@@ -362,7 +391,7 @@ def _body(
     else:
         columns = orjson.dumps(list(map(dotted, compacting.order))).decode()
         by, unused = ("clusterBy", "zOrderBy")[:: 1 if compacting.is_clustered else -1]
-        parameters |= {by: columns, unused: "[]", "auto": "false"}
+        parameters |= {by: columns, unused: "[]", "auto": str(request.is_auto).lower()}
     # Who removes a file that is removed here conflicts anyway; so many names would make it coarser.
     read = tuple(add.path for add in removed) if len(removed) <= SOURCES_MAX else ()
     return proposal_builders.Body(
@@ -403,18 +432,6 @@ def _metrics(removed: Sequence[Add], added: Sequence[Add]) -> dict[str, str]:
         "numDeletionVectorsRemoved": sum(add.deletion_vector is not None for add in removed),
     }
     return {name: str(value) for name, value in counts.items()}
-
-
-def _note(
-    optimized: Optimized,
-    bins: Sequence[Bin],
-    compacted: Sequence[CompactionResult],
-    version: int | None,
-) -> None:
-    assert version is not None, "what is committed has a version"
-    optimized.versions.append(version)
-    optimized.removed += [add for file_bin in bins for add in file_bin.adds]
-    optimized.added += [add for result in compacted for add in result.adds]
 
 
 def _log_progress(root: str, request: OptimizeRequest, optimized: Optimized) -> None:

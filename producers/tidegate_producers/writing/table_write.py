@@ -108,7 +108,10 @@ class WritePlan:
 
 @dataclass(frozen=True)
 class WriteRequest:
-    """A writer's requests and statements about its proposal, and how long it waits."""
+    """A writer's requests and statements about its proposal, and how long it waits.
+
+    `proposal_id` is that of one proposal only; without it each one gets a fresh id.
+    """
 
     timeout_s: float
     isolation: Isolation = "default"
@@ -118,6 +121,7 @@ class WriteRequest:
     batch: proposal_builders.StreamBatch | None = None
     name: str | None = None
     attestation: Attestation = NOTHING
+    proposal_id: UUID | None = None
 
     @classmethod
     def of(cls, options: WriteOptions, app_txn: AppTxn | None = None) -> "WriteRequest":
@@ -425,7 +429,7 @@ def stamp_for(
     """Return the stamp of a new proposal."""
     now_ms = client.clock.now_ms()
     return proposal_builders.Stamp(
-        proposal_id=client.new_id(),
+        proposal_id=request.proposal_id or client.new_id(),
         created_ms=now_ms,
         deadline_ms=now_ms + round(request.timeout_s * 1000) + GRACE_MS,
         files_since_ms=since_ms,

@@ -22,6 +22,7 @@ from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
 from tidegate_delta.errors import Misconfigured, TidegateError
 from tidegate_runtime.containment import class_of, reason_of
@@ -231,6 +232,20 @@ def loaded_app(point: EntryPoint) -> typer.Typer | str:
 
 KINDS: Final[dict[str, type[ServiceSettings]]] = {}
 """The settings of each service whose command was loaded, by its name."""
+
+
+class DefaultGroup(TyperGroup):
+    """A group whose command `run` needs no name: `tidegate ingest TOPIC TABLE`."""
+
+    default_command = "run"
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put `run` before arguments that name no command."""
+        first = next((arg for arg in args if not arg.startswith("-")), None)
+        runs = bool(args) or not self.no_args_is_help
+        if runs and args[:1] != ["--help"] and first not in self.commands:
+            args = [self.default_command, *args]
+        return super().parse_args(ctx, args)
 
 
 def service_app(name: str, kind: type[S], serve: Callable[[S, Running], None]) -> typer.Typer:

@@ -208,6 +208,32 @@ INGEST_LAG: Final = Gauge(
 INGEST_STOPPED: Final = Gauge(
     "tidegate_ingest_route_stopped", "1 when a route has failed for good.", ["route"]
 )
+MAINTAIN_REWRITTEN: Final = Counter(
+    "tidegate_maintain_rewritten_bytes_total",
+    "Bytes of files that the maintainer wrote anew.",
+    ["table"],
+)
+MAINTAIN_WRITTEN: Final = Counter(
+    "tidegate_maintain_written_bytes_total",
+    "Bytes of files that writers added, as the maintainer saw them.",
+    ["table"],
+)
+MAINTAIN_HEALTH: Final = Gauge(
+    "tidegate_maintain_health_score",
+    "100 less what too many files and deleted rows cost.",
+    ["table"],
+)
+MAINTAIN_BACKLOG: Final = Gauge(
+    "tidegate_maintain_backlog_bytes", "Bytes of files that are due to be written anew.", ["table"]
+)
+MAINTAIN_BUDGET: Final = Gauge(
+    "tidegate_maintain_budget_left_bytes", "Bytes that may still be written anew now."
+)
+MAINTAIN_TASKS: Final = Counter(
+    "tidegate_maintain_tasks_total",
+    "Tasks that were committed, or gave way to a writer, by the rule.",
+    ["table", "kind", "outcome"],
+)
 COMMIT_NOTIFICATIONS: Final = Counter(
     "tidegate_commit_notifications_total",
     "Records of commits that a follower has handled.",

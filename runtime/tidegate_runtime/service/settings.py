@@ -23,7 +23,7 @@ from tidegate_runtime.kafka.settings import KafkaSettings
 
 PREFIX: Final = "TIDEGATE__"
 NEIGHBOURS: Final = frozenset(
-    {"committer", "checkpointer", "cdc", "producers", "console", "ingest"}
+    {"committer", "checkpointer", "cdc", "producers", "console", "ingest", "maintain"}
 )
 """Sections that belong to single services: the others ignore them."""
 _SECRET: Final = (

@@ -11,8 +11,8 @@ from tests.support.delta_logs import append_until, log_names
 from tests.unit.cdc_publisher.written_table import WrittenTable, rows
 from tidegate_checkpointer.cli import table_commands
 from tidegate_checkpointer.fsck import listed_files, orphans
-from tidegate_checkpointer.table_health import MIB, TableFacts, assess, histogram
 from tidegate_delta.log.file_names import checkpoint_name, checksum_name
+from tidegate_delta.snapshots.table_health import MIB, TableFacts, assess, histogram
 from tidegate_runtime.storage.open_store import open_store
 from tidegate_runtime.table_io.open_table import open_snapshot
 

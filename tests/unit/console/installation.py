@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from tests.unit.console.test_attention import NOW_MS, TOPICS, well
-from tidegate_checkpointer.table_health import TableFacts, assess
 from tidegate_console.overview import Overview
 from tidegate_console.web.reading import TableShape
 from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.snapshots.table_health import TableFacts, assess
 from tidegate_messages.outcome import Outcome, Rejection
 from tidegate_messages.published_records import FollowerRecord, Gate, TableRecord
 from tidegate_producers.history.outcome_explanation import Explanation, Overlap, Winner

@@ -14,6 +14,7 @@ from tidegate_messages.published_records import (
     CommitRecord,
     FollowerRecord,
     LeaseRecord,
+    MaintenanceRecord,
     TableRecord,
 )
 from tidegate_messages.schema_announcement import SchemaChange
@@ -70,6 +71,7 @@ def test_a_record_of_a_table_has_no_proposal_in_its_headers() -> None:
 def test_every_message_has_a_format_of_its_own() -> None:
     assert set(FORMATS) == {
         *(Proposal, Outcome, CommitRecord, TableRecord, FollowerRecord, LeaseRecord),
+        MaintenanceRecord,
         SchemaChange,
         ChangeSignal,
     }

@@ -2,6 +2,8 @@
 
 The score is 100 less a penalty for each thing that costs readers: damage, commits above the last
 checkpoint, files smaller than they need be, deleted rows that are still stored, orphans.
+
+Spec: "Per-file Statistics"
 """
 
 from collections.abc import Sequence
@@ -15,6 +17,11 @@ EDGES: Final = (MIB, 16 * MIB, 64 * MIB, 256 * MIB, 1024 * MIB)
 
 TARGET_BYTES: Final = 128 * MIB
 """The size of file below which merging files spares readers requests."""
+
+DELETED_LOW: Final = 0.05
+"""The share of deleted rows from which on it is worth writing anew what holds them; delta-spark's
+default.
+"""
 
 DELETED_HIGH: Final = 0.3
 """The share of deleted rows at which the penalty for them is greatest."""
@@ -54,7 +61,7 @@ class TableFacts:
     @property
     def files_needed(self) -> int:
         """How many files of the target size would hold the table."""
-        return max(1, ceil(self.size_bytes / TARGET_BYTES)) if self.files else 0
+        return files_needed(self.files, self.size_bytes)
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,31 @@ class TableHealth:
 
     score: int
     tasks: tuple[Advice, ...]
+
+
+def files_needed(files: int, size_bytes: int) -> int:
+    """Return how many files of the target size would hold what some files hold."""
+    return max(1, ceil(size_bytes / TARGET_BYTES)) if files else 0
+
+
+def merging_points(files: int, size_bytes: int, interval: int) -> float:
+    """Return the points that a table loses by files beyond those that would hold it.
+
+    A table of a few files is read in one go, however small these are.
+    """
+    spared = files - files_needed(files, size_bytes)
+    return 30 * spared / files if spared > interval else 0.0
+
+
+def purging_points(deleted_share: float) -> float:
+    """Return the points that a table loses by deleted rows that are still stored."""
+    return 20 * min(1.0, deleted_share / DELETED_HIGH) if deleted_share >= DELETED_LOW else 0.0
+
+
+def vacuuming_points(files: int, gone_bytes: int, size_bytes: int) -> int:
+    """Return the points that a table loses by files that no version needs, `gone_bytes` large."""
+    share = gone_bytes / size_bytes if size_bytes else float(files)
+    return min(10, ceil(10 * share)) if files else 0
 
 
 def assess(facts: TableFacts) -> TableHealth:
@@ -117,25 +149,22 @@ def _checkpointing(facts: TableFacts) -> Advice:
 
 def _merging(facts: TableFacts) -> Advice:
     spared = facts.files - facts.files_needed
-    share = spared / facts.files if facts.files else 0.0
     reason = (
         f"{facts.files} files hold {facts.size_bytes} bytes, which {facts.files_needed} of "
         f"{TARGET_BYTES // MIB} MiB would hold: a scan sends {spared} requests too many"
     )
-    # A table of a few files is read in one go, however small these are.
-    penalty = round(30 * share) if spared > facts.interval else 0
+    penalty = round(merging_points(facts.files, facts.size_bytes, facts.interval))
     return Advice("merge data files", reason, "tidegate table optimize", penalty)
 
 
 def _purging(facts: TableFacts) -> Advice:
     share = facts.deleted_share
     reason = f"{share:.0%} of the rows stored are deleted, and each scan reads and drops them"
-    penalty = round(20 * min(1.0, share / DELETED_HIGH)) if share >= 0.05 else 0
+    penalty = round(purging_points(share))
     return Advice("purge deleted rows", reason, "tidegate table optimize", penalty)
 
 
 def _vacuuming(facts: TableFacts) -> Advice:
-    share = facts.orphan_bytes / facts.size_bytes if facts.size_bytes else float(facts.orphans or 0)
     reason = f"{facts.orphans} files of {facts.orphan_bytes} bytes are named by no version"
-    penalty = min(10, ceil(10 * share)) if facts.orphans else 0
+    penalty = vacuuming_points(facts.orphans or 0, facts.orphan_bytes, facts.size_bytes)
     return Advice("delete orphans", reason, "tidegate table vacuum", penalty)

@@ -1,0 +1,1 @@
+"""`tidegate maintain`: packs small files, purges deleted rows and vacuums, by proposals alone."""

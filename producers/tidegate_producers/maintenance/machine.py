@@ -1,0 +1,421 @@
+"""Decides which files of which tables are written anew, and where a vacuum is due. Pure.
+
+Small files of a partition are packed by tiers of size: many of one tier become one of a higher
+tier, and what fills half a file of the target size is never packed again. A cold partition, to
+which no file comes, is packed whole. What packing costs is bounded by what writers wrote.
+
+Law: a task has a benefit and at most TASK_BYTES_MAX of cost; equal facts give equal plans; once
+all tasks are done, and time has passed, there are none
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final
+from uuid import UUID, uuid5
+
+from tidegate_delta.snapshots.file_packing import packed
+from tidegate_delta.snapshots.table_health import (
+    files_needed,
+    merging_points,
+    purging_points,
+    vacuuming_points,
+)
+from tidegate_messages.published_records import MaintenanceKind
+
+HOUR_MS: Final = 60 * 60 * 1000
+DAY_MS: Final = 24 * HOUR_MS
+
+COLD_AFTER_MS: Final = HOUR_MS
+"""How long no small file has come to a partition that is packed whole."""
+
+FAN: Final = 8
+"""How many files of a tier, of a partition that is not cold, are packed at least; and how many
+times larger the files of one tier are than those of the tier below.
+"""
+
+TIERS_MAX: Final = 6
+
+AMPLIFICATION_MAX: Final = 2
+"""Packing rewrites at most so many times the bytes that writers wrote."""
+
+TASK_BYTES_MAX: Final = 256 * 1024 * 1024
+"""The most bytes of a task, whose rows this process has in memory a file at a time."""
+
+TASK_FILES_MAX: Final = 500
+"""The most files of a task: their names fit into a record beside statistics of the new ones."""
+
+_IDS: Final = UUID("5f0c3f1e-8d55-5d0a-9d0e-5c1f0a1d7e45")
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """A file that is small, or of which many rows are deleted (`is_hollow`).
+
+    Units: `modified_ms` in ms since the Unix epoch.
+    """
+
+    path: str
+    size_bytes: int
+    modified_ms: int
+    deleted_rows: int = 0
+    is_hollow: bool = False
+
+
+@dataclass(frozen=True)
+class PartitionFacts:
+    """The files of a partition that may be written anew; `name` is its values, for people."""
+
+    name: str
+    files: tuple[FileFacts, ...]
+
+
+@dataclass(frozen=True)
+class MaintainedTable:
+    """What the log says of a table at `version`.
+
+    `size_bytes` and `files` count all live files; `partitions` have those that are small or hollow.
+    `removed` are files that no version since names: the hour of their removal, number and bytes, in
+    order. `hindrance` says why files can't be written anew here, or is empty. `written_bytes` are
+    those of small files when the maintainer began, and of what writers added since.
+    """
+
+    table: UUID
+    table_id: str
+    name: str
+    version: int
+    interval: int
+    target_bytes: int
+    retention_ms: int
+    files: int = 0
+    size_bytes: int = 0
+    rows: int = 0
+    deleted_rows: int = 0
+    partitions: tuple[PartitionFacts, ...] = ()
+    removed: tuple[tuple[int, int, int], ...] = ()
+    hindrance: str = ""
+    written_bytes: int = 0
+    rewritten_bytes: int = 0
+    vacuumed_ms: int | None = None
+    served_ms: int | None = None
+
+    @property
+    def deleted_share(self) -> float:
+        """The share of the stored rows that are deleted, 0 to 1."""
+        return self.deleted_rows / self.rows if self.rows else 0.0
+
+    @property
+    def packing_points(self) -> float:
+        """The points of health that too many files cost."""
+        return merging_points(self.files, self.size_bytes, self.interval)
+
+    @property
+    def health(self) -> int:
+        """The points of 100 that are left after those that files and deleted rows cost."""
+        return round(max(0.0, 100 - self.packing_points - purging_points(self.deleted_share)))
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What holds for all tables: how old files of partitions that are not cold are before they are
+    packed, and how often a vacuum may come; None for never.
+    """
+
+    file_age_ms: int
+    vacuum_interval_ms: int | None
+
+
+@dataclass(frozen=True)
+class Chore:
+    """Files to be written anew, each group of `bins` as one file, or a vacuum.
+
+    `points` is the health that it gives, `cost_bytes` the size of the files that it reads.
+    """
+
+    table: UUID
+    table_id: str
+    name: str
+    kind: MaintenanceKind
+    why: str
+    points: float
+    cost_bytes: int = 0
+    bins: tuple[tuple[str, ...], ...] = ()
+    partitions: tuple[str, ...] = ()
+
+    @property
+    def ratio(self) -> float:
+        """The points for a byte."""
+        return self.points / max(1, self.cost_bytes)
+
+    def proposal_id(self, attempt: int) -> UUID:
+        """Return the id of the task's proposal: the same wherever it is done again.
+
+        `attempt` counts the proposals of these files that were refused for good.
+        """
+        paths = sorted(chain.from_iterable(self.bins))
+        return uuid5(_IDS, "\n".join([self.table_id, self.kind, str(attempt), *paths]))
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How many bytes may be written anew in an hour and in a day, and what was, and when."""
+
+    hour_bytes_max: int
+    day_bytes_max: int
+    spent: tuple[tuple[int, int], ...] = ()
+
+    def left_bytes(self, now_ms: int) -> int:
+        """Return how many bytes may be written anew now."""
+        hour, day = (
+            sum(size for at_ms, size in self.spent if now_ms - at_ms < window_ms)
+            for window_ms in (HOUR_MS, DAY_MS)
+        )
+        return max(0, min(self.hour_bytes_max - hour, self.day_bytes_max - day))
+
+    def after(self, now_ms: int, size_bytes: int) -> "Budget":
+        """Return the budget after so many bytes were written anew."""
+        kept = tuple(spent for spent in self.spent if now_ms - spent[0] < DAY_MS)
+        return Budget(self.hour_bytes_max, self.day_bytes_max, (*kept, (now_ms, size_bytes)))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The tasks in their order; `affordable` of them fit into the budget, the others wait.
+
+    `reasons` says of tables without a task why nothing is due.
+    """
+
+    tasks: tuple[Chore, ...] = ()
+    affordable: int = 0
+    reasons: Mapping[UUID, str] = field(default_factory=dict)
+
+    @property
+    def turn(self) -> tuple[Chore, ...]:
+        """The first task of each table, as far as the budget goes."""
+        first: dict[UUID, Chore] = {}
+        for task in self.tasks[: self.affordable]:
+            first.setdefault(task.table, task)
+        return tuple(first.values())
+
+
+def plan(tables: Iterable[MaintainedTable], policy: Policy, left_bytes: int, now_ms: int) -> Plan:
+    """Return what is to be done, and why nothing is to be done with other tables.
+
+    Tables take turns. Within a turn a table that got nothing in the last hour comes before the
+    others, then the task with the best ratio. A task that the budget does not allow holds up those
+    behind it, so that none waits longer than the budget takes to allow it.
+    """
+    ordered: list[tuple[int, bool, float, str, Chore]] = []
+    reasons: dict[UUID, str] = {}
+    for table in tables:
+        tasks, reason = tasks_of(table, policy, now_ms)
+        if not tasks:
+            reasons[table.table] = reason
+        was_served = table.served_ms is not None and now_ms - table.served_ms < HOUR_MS
+        ordered += [
+            (turn, was_served, -task.ratio, str(task.table), task)
+            for turn, task in enumerate(tasks)
+        ]
+    due = tuple(task for *_, task in sorted(ordered, key=lambda entry: entry[:4]))
+    affordable = 0
+    for task in due:
+        if task.cost_bytes > left_bytes:
+            break
+        left_bytes -= task.cost_bytes
+        affordable += 1
+    return Plan(due, affordable, reasons)
+
+
+def tasks_of(table: MaintainedTable, policy: Policy, now_ms: int) -> tuple[list[Chore], str]:
+    """Return a table's tasks in their order, and why there are no more of them."""
+    vacuums = list(_vacuum(table, policy, now_ms))
+    if table.hindrance:
+        return vacuums, table.hindrance
+    bins = sorted(_bins(table, policy, now_ms), key=lambda each: each.order)
+    allowed, left_bytes = [], AMPLIFICATION_MAX * table.written_bytes - table.rewritten_bytes
+    for each in bins:
+        if each.cost_bytes > left_bytes:
+            break
+        left_bytes -= each.cost_bytes
+        allowed.append(each)
+    purges = list(_purges(table, {path for each in allowed for path in each.paths}, policy, now_ms))
+    tasks = [*vacuums, *_tasks("pack", table, allowed), *_tasks("purge", table, purges)]
+    return tasks, _reason(table, policy, now_ms, waits=len(allowed) < len(bins))
+
+
+@dataclass(frozen=True)
+class _Bin:
+    """Files that become one, why, and what that is worth."""
+
+    partition: str
+    files: tuple[FileFacts, ...]
+    why: str
+    points: float
+    is_cold: bool = True
+
+    @property
+    def cost_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(file.path for file in self.files)
+
+    @property
+    def order(self) -> tuple[bool, float, tuple[str, ...]]:
+        """Cold partitions first, then the best ratio."""
+        return not self.is_cold, -self.points / max(1, self.cost_bytes), self.paths
+
+
+def _bins(table: MaintainedTable, policy: Policy, now_ms: int) -> Iterator[_Bin]:
+    """Yield the bins of small files that are worth packing."""
+    points = table.packing_points
+    spared = table.files - files_needed(table.files, table.size_bytes)
+    if points <= 0:
+        return
+    for partition in table.partitions:
+        small = [file for file in partition.files if _is_small(file, table)]
+        newest_ms = max((file.modified_ms for file in small), default=0)
+        is_cold = now_ms - newest_ms >= COLD_AFTER_MS
+        if is_cold:
+            groups, why = [small], "no file has come to their partition for an hour"
+        else:
+            old = [file for file in small if now_ms - file.modified_ms >= policy.file_age_ms]
+            groups, why = _tiers(old, table.target_bytes), "there are many of their size"
+        for files in chain.from_iterable(_filled(group, table, is_cold) for group in groups):
+            fills = 2 * sum(map(_size, files)) >= table.target_bytes
+            worth = points * (len(files) - 1) / spared
+            reason = "they fill a file" if fills else why
+            yield _Bin(partition.name, tuple(files), reason, worth, is_cold)
+
+
+def _filled(
+    files: Sequence[FileFacts], table: MaintainedTable, is_cold: bool
+) -> Iterator[list[FileFacts]]:
+    """Yield the files that become one file, in the order of their arrival."""
+    ordered = sorted(files, key=lambda file: (file.modified_ms, file.path))
+    for group in packed(ordered, _size, table.target_bytes, TASK_FILES_MAX):
+        total = sum(map(_size, group))
+        is_final = 2 * total >= table.target_bytes
+        while is_cold and not is_final and group and 2 * max(map(_size, group)) > total:
+            # It is too large to be written anew for the sake of a few that are smaller.
+            giant = max(group, key=_size)
+            group.remove(giant)
+            total -= giant.size_bytes
+        if len(group) > 1 and (is_cold or is_final or len(group) >= FAN):
+            yield group
+
+
+def _tiers(files: Iterable[FileFacts], target_bytes: int) -> list[list[FileFacts]]:
+    """Return files of about the same size, the smallest last."""
+    tiers: list[list[FileFacts]] = [[] for _ in range(TIERS_MAX + 1)]
+    for file in files:
+        tier = 0
+        while tier < TIERS_MAX and file.size_bytes * FAN ** (tier + 1) <= target_bytes:
+            tier += 1
+        tiers[tier].append(file)
+    return tiers
+
+
+def _purges(table: MaintainedTable, taken: set[str], policy: Policy, now_ms: int) -> Iterator[_Bin]:
+    """Yield each file of which many rows are deleted, if the table has many of them."""
+    points = purging_points(table.deleted_share)
+    if points <= 0:
+        return
+    hollow = [
+        _Bin(
+            partition.name,
+            (file,),
+            f"{table.deleted_share:.0%} of the table's rows are deleted, and each scan reads them",
+            points * file.deleted_rows / table.deleted_rows,
+        )
+        for partition in table.partitions
+        for file in partition.files
+        if file.is_hollow and file.path not in taken and file.size_bytes <= TASK_BYTES_MAX
+        if now_ms - file.modified_ms >= policy.file_age_ms
+    ]
+    yield from sorted(hollow, key=lambda each: each.order)
+
+
+def _tasks(kind: MaintenanceKind, table: MaintainedTable, bins: Sequence[_Bin]) -> Iterator[Chore]:
+    """Yield tasks of bins that follow each other, within the limits of a task."""
+    group: list[_Bin] = []
+    for each in (*bins, None):
+        together = [*group, *([each] if each else [])]
+        is_full = (
+            sum(one.cost_bytes for one in together) > TASK_BYTES_MAX
+            or sum(len(one.files) for one in together) > TASK_FILES_MAX
+        )
+        if group and (each is None or is_full):
+            yield _task(kind, table, group)
+            group = []
+        if each is not None:
+            group.append(each)
+
+
+def _task(kind: MaintenanceKind, table: MaintainedTable, bins: Sequence[_Bin]) -> Chore:
+    cost_bytes = sum(each.cost_bytes for each in bins)
+    files = sum(len(each.files) for each in bins)
+    reasons = "; ".join(dict.fromkeys(each.why for each in bins))
+    what = f"{files} files of {cost_bytes} bytes become {len(bins)}"
+    return Chore(
+        table.table,
+        table.table_id,
+        table.name,
+        kind,
+        f"{what}: {reasons}",
+        sum(each.points for each in bins),
+        cost_bytes,
+        tuple(each.paths for each in bins),
+        tuple(dict.fromkeys(each.partition for each in bins if each.partition)),
+    )
+
+
+def _vacuum(table: MaintainedTable, policy: Policy, now_ms: int) -> Iterator[Chore]:
+    """Yield a vacuum if files are past the retention that were not yet so at the last one."""
+    last_ms, interval_ms = table.vacuumed_ms, policy.vacuum_interval_ms
+    if interval_ms is None or (last_ms is not None and now_ms - last_ms < interval_ms):
+        return
+    until_ms = now_ms - table.retention_ms
+    since_ms = 0 if last_ms is None else last_ms - table.retention_ms
+    gone = [
+        (files, size_bytes)
+        for hour_ms, files, size_bytes in table.removed
+        if hour_ms + HOUR_MS <= until_ms and hour_ms + HOUR_MS > since_ms
+    ]
+    files, size_bytes = (sum(column) for column in zip(*gone, strict=True)) if gone else (0, 0)
+    points = vacuuming_points(files, size_bytes, table.size_bytes)
+    if points > 0:
+        why = f"{files} files of {size_bytes} bytes were removed before the retention began"
+        yield Chore(table.table, table.table_id, table.name, "vacuum", why, float(points))
+
+
+def _reason(table: MaintainedTable, policy: Policy, now_ms: int, *, waits: bool) -> str:
+    """Return why a table has no more tasks."""
+    if waits:
+        return (
+            f"packing more would rewrite over {AMPLIFICATION_MAX} times the "
+            f"{table.written_bytes} bytes that writers wrote"
+        )
+    files = [file for partition in table.partitions for file in partition.files]
+    large = [file for file in files if file.is_hollow and file.size_bytes > TASK_BYTES_MAX]
+    if large and purging_points(table.deleted_share) > 0:
+        return (
+            f"{len(large)} files with deleted rows are above {TASK_BYTES_MAX} bytes: Spark's "
+            "executors write these anew (Table.optimize)"
+        )
+    small = [file for file in files if _is_small(file, table)]
+    young = [file for file in small if now_ms - file.modified_ms < policy.file_age_ms]
+    if table.packing_points <= 0:
+        return f"its {table.files} files are few, or large, and few of its rows are deleted"
+    if young:
+        return f"{len(young)} of its {len(small)} small files are younger than maintain.file_age_s"
+    return f"its {len(small)} small files are too few of one size in a partition to be packed"
+
+
+def _is_small(file: FileFacts, table: MaintainedTable) -> bool:
+    return 2 * file.size_bytes < table.target_bytes
+
+
+def _size(file: FileFacts) -> int:
+    return file.size_bytes

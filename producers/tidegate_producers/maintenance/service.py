@@ -1,0 +1,392 @@
+"""The maintainer: looks at the tables, decides, proposes one task of each table after the other.
+
+It holds no state that it needs: whoever kills it at any point, the next one reads the logs, finds
+the same tasks, and proposes them under the same ids. A table whose task gives way to a writer, or
+fails, rests; the others go on.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Final
+from uuid import UUID
+
+from tidegate_messages.proposal import Operation
+from tidegate_messages.published_records import (
+    MaintenanceChore,
+    MaintenanceRecord,
+    TableRecord,
+)
+from tidegate_producers.cached_clients import store_for
+from tidegate_producers.maintenance.machine import (
+    Budget,
+    Chore,
+    MaintainedTable,
+    Plan,
+    Policy,
+    plan,
+)
+from tidegate_producers.maintenance.maintenance_topic import (
+    Records,
+    publish_maintenance,
+    read_maintenance,
+)
+from tidegate_producers.maintenance.settings import MaintainSettings
+from tidegate_producers.maintenance.table_facts import KnownTable
+from tidegate_producers.options import TableLocation
+from tidegate_producers.parquet.file_rewrite import CompactionResult
+from tidegate_producers.vacuum.vacuum import VacuumRequest, claims_on, vacuum
+from tidegate_producers.writing.optimize import (
+    AGAIN,
+    Bin,
+    Compacting,
+    OptimizeRequest,
+    Packer,
+    bins_at,
+    compact_here,
+)
+from tidegate_producers.writing.table_write import WriteRequest
+from tidegate_runtime.client import proposal_builders
+from tidegate_runtime.client.client import Client, Rejected
+from tidegate_runtime.containment import Faults, class_of, contained, is_fault, reason_of
+from tidegate_runtime.failpoints import reach
+from tidegate_runtime.kafka.client_protocols import Bus
+from tidegate_runtime.observability import metrics
+from tidegate_runtime.observability.logs import log_event
+from tidegate_runtime.service.runner import Running
+from tidegate_runtime.table_registry import RegistryReader
+
+NAME: Final = "maintain"
+TIMEOUT_S: Final = 60.0
+"""How long an outcome is waited for. A task whose outcome is unknown is planned again, with its id.
+"""
+
+COMMITTED: Final = "committed"
+GONE: Final = "files_gone"
+"""The outcome of a task some of whose files are live no more."""
+
+STALLED_S: Final = 1_800.0
+"""How long a task may take, most of all a vacuum, before the service counts as stalled."""
+
+ID_REUSED: Final = "id_reused"
+_SERVED: Final = ("open", "managed")
+_log = logging.getLogger(__name__)
+
+
+class Stopped(Exception):
+    """The service is to end, and a task was given up before its proposal."""
+
+
+class Maintainer:
+    """The maintainer of all tables that the settings name."""
+
+    def __init__(self, settings: MaintainSettings, bus: Bus, running: Running) -> None:
+        self._settings, self._section = settings, settings.maintain
+        self._bus, self._topics, self._running = bus, settings.kafka.topics, running
+        self._client = Client(bus, self._topics, running.clock, producer=NAME)
+        self._registry = RegistryReader(bus, self._topics)
+        self._budget = Budget(self._section.hour_bytes_max, self._section.day_bytes_max)
+        self._tables: dict[UUID, KnownTable] = {}
+        self._resting: dict[UUID, tuple[float, str]] = {}
+        self._faults: dict[UUID, Faults] = {}
+        self._reports: Records | None = None
+        interval_s = self._section.vacuum_interval_s
+        self._policy = Policy(
+            round(1000 * self._section.file_age_s),
+            None if interval_s is None else round(1000 * interval_s),
+        )
+
+    def run(self, *, once: bool) -> None:
+        """Do what is due until the service is stopped, or with `once` until nothing is.
+
+        Raises: Unavailable; Misconfigured, when a topic is missing.
+        """
+        health, stopping = self._running.health, self._running.stopping
+        health.expect(NAME, STALLED_S + self._section.pause_s)
+        try:
+            while not stopping.is_set():
+                done = self._round()
+                health.ready(True)
+                if once and not done:
+                    return
+                if not done:
+                    stopping.wait(self._section.pause_s)
+        except Stopped as given_up:
+            log_event(_log, "given_up", why=given_up)
+        finally:
+            self._client.close()
+
+    def planned(self, only: UUID | None = None) -> Plan:
+        """Return what would be done now, with one table or all. Raises: as `run`."""
+        return self._plan(self._look(only))
+
+    def _round(self) -> int:
+        """Do the first task of each table, and return how many were committed."""
+        planned = self._plan(self._look())
+        done = 0
+        for task in planned.turn:
+            if self._running.stopping.is_set() or self._section.is_quiet(self._now_ms()):
+                break
+            with self._of_table(task.table):
+                outcome = self._do(task)
+                done += outcome == COMMITTED
+                self._note(task, outcome)
+            self._running.health.progress(NAME)
+        self._running.health.progress(NAME)
+        self._report(planned)
+        return done
+
+    def _look(self, only: UUID | None = None) -> Records:
+        """Read the registry, the pauses, and the logs of tables that have new versions."""
+        pauses, reports = read_maintenance(self._bus, self._topics)
+        if self._reports is None:
+            self._reports = reports
+            self._budget = _spent_before(self._budget, reports)
+        registered = self._registry.read()
+        wanted = {
+            table: record
+            for table, record in registered.items()
+            if record.status in _SERVED and self._section.includes(record.name)
+            if only in (None, table)
+        }
+        for table in self._tables.keys() - wanted.keys():
+            del self._tables[table]
+        now_s = self._running.clock.boot_s()
+        for table, record in wanted.items():
+            known = self._known(record)
+            if now_s < self._resting.get(table, (now_s, ""))[0]:
+                continue
+            with self._of_table(table):
+                self._read(known)
+        return pauses
+
+    def _known(self, record: TableRecord) -> KnownTable:
+        known = self._tables.get(record.table)
+        if known is None or known.record.table_root != record.table_root:
+            place = TableLocation(record.table_root, self._settings.storage)
+            known = self._tables[record.table] = KnownTable(record, store_for(place))
+            report = (self._reports or {}).get(record.table)
+            if report is not None:
+                known.vacuumed_ms = report.vacuumed_ms
+        known.record = record
+        return known
+
+    def _read(self, known: KnownTable) -> None:
+        """Read a table's log, if it has a version that was not read."""
+        record = known.record
+        if known.snapshot is None or known.snapshot.version < record.published_through:
+            written = known.read()
+            metrics.MAINTAIN_WRITTEN.labels(record.name).inc(written)
+        facts = known.facts
+        assert facts is not None, "it was read"
+        known.facts = replace(
+            facts,
+            written_bytes=known.added_bytes,
+            rewritten_bytes=known.rewritten_bytes,
+            vacuumed_ms=known.vacuumed_ms,
+            served_ms=known.served_ms,
+        )
+        metrics.MAINTAIN_HEALTH.labels(record.name).set(facts.health)
+
+    def _plan(self, pauses: Records) -> Plan:
+        """Return the plan for tables that are neither paused nor resting."""
+        held = self._held(pauses)
+        facts: list[MaintainedTable] = [
+            known.facts
+            for table, known in self._tables.items()
+            if known.facts is not None and table not in held
+        ]
+        left_bytes = self._budget.left_bytes(self._now_ms())
+        metrics.MAINTAIN_BUDGET.set(left_bytes)
+        planned = plan(facts, self._policy, left_bytes, self._now_ms())
+        backlog = dict.fromkeys(self._tables, 0)
+        for task in planned.tasks:
+            backlog[task.table] += task.cost_bytes
+        for table, size_bytes in backlog.items():
+            metrics.MAINTAIN_BACKLOG.labels(self._tables[table].record.name).set(size_bytes)
+        return replace(planned, reasons={**planned.reasons, **held})
+
+    def _held(self, pauses: Records) -> dict[UUID, str]:
+        """Return the tables that are left alone now, and why."""
+        now_s = self._running.clock.boot_s()
+        if self._section.is_quiet(self._now_ms()):
+            return dict.fromkeys(self._tables, f"quiet hours, {self._section.quiet_hours}")
+        held = {table: why for table, (until_s, why) in self._resting.items() if now_s < until_s}
+        held |= {
+            table: f"paused: {record.reason or 'no reason was given'}"
+            for table, record in pauses.items()
+        }
+        return {table: why for table, why in held.items() if table in self._tables}
+
+    def _do(self, task: Chore) -> str:
+        """Do a task, and return its outcome: COMMITTED, or why it gave way.
+
+        Raises: Stopped; Rejected, for what no writer caused; OutcomeUnknown; Unavailable.
+        """
+        known = self._tables[task.table]
+        place = TableLocation(known.record.table_root, self._settings.storage)
+        write = WriteRequest(TIMEOUT_S, user_metadata=f"tidegate {NAME}: {task.why}")
+        if task.kind == "vacuum":
+            now_ms = known.vacuumed_ms = self._now_ms()
+            claims = partial(claims_on, self._bus, self._topics, now_ms=now_ms)
+            vacuum(self._client, place, VacuumRequest(), claims, write)
+            outcome = COMMITTED
+        else:
+            known.read()
+            bins = bins_at(known.current, task.bins)
+            outcome = GONE if bins is None else self._rewrite(known, task, bins, write)
+        known.read()
+        return outcome
+
+    def _rewrite(
+        self, known: KnownTable, task: Chore, bins: Sequence[Bin], write: WriteRequest
+    ) -> str:
+        """Write files anew by one proposal with the task's id, and return the outcome."""
+        identity = task.proposal_id(0)
+        attempt = known.attempts.get(identity, 0)
+        write = replace(write, proposal_id=task.proposal_id(attempt))
+        place = TableLocation(known.record.table_root, self._settings.storage)
+        request = OptimizeRequest(purges=task.kind == "purge", is_auto=True)
+        packer = Packer(self._client, place, request, write, self._compact)
+        try:
+            packer.commit(known.current, bins)
+        except Rejected as rejected:
+            is_reused = rejected.rule == ID_REUSED
+            if not is_reused or not self._is_committed(known, task, attempt):
+                if is_reused or rejected.outcome.status == "rejected":
+                    known.attempts[identity] = attempt + 1
+                return _gave_way(rejected)
+        reach("after_rewrite")
+        known.rewritten_bytes += task.cost_bytes
+        known.attempts.pop(identity, None)
+        return COMMITTED
+
+    def _compact(self, compacting: Compacting, bins: Sequence[Bin]) -> Sequence[CompactionResult]:
+        """Compact bins one by one, unless the service is to end. Raises: Stopped."""
+        results: list[CompactionResult] = []
+        for each in bins:
+            if self._running.stopping.is_set():
+                raise Stopped(
+                    f"{compacting.place.root}: the task is given up; nothing was proposed"
+                )
+            results += compact_here(compacting, [each])
+            self._running.health.progress(NAME)
+        reach("after_compact")
+        return results
+
+    def _is_committed(self, known: KnownTable, task: Chore, attempt: int) -> bool:
+        """Return whether the proposal of this id that came first is in the table.
+
+        A killed maintainer, or another one, has proposed the same task with other bytes. A cancel
+        answers what became of that.
+        """
+        record, snapshot = known.record, known.current
+        target = proposal_builders.Target(
+            record.table, record.table_root, int(snapshot.version), snapshot.metadata.id
+        )
+        stamp = proposal_builders.Stamp(task.proposal_id(attempt), self._now_ms())
+        earlier = proposal_builders.note(target, stamp, Operation(name=task.kind))
+        return self._client.cancel(earlier, TIMEOUT_S).status == "committed"
+
+    def _note(self, task: Chore, outcome: str) -> None:
+        """Count a task that was done or gave way, and log it."""
+        known, now_ms = self._tables[task.table], self._now_ms()
+        metrics.MAINTAIN_TASKS.labels(task.name, task.kind, outcome).inc()
+        if outcome == COMMITTED:
+            self._budget = self._budget.after(now_ms, task.cost_bytes)
+            metrics.MAINTAIN_REWRITTEN.labels(task.name).inc(task.cost_bytes)
+            known.served_ms = now_ms
+            self._faults.pop(task.table, None)
+        else:
+            # It is planned anew from what the table has then.
+            self._rest(task.table, self._section.pause_s, f"a task gave way: {outcome}")
+        log_event(
+            _log, "maintained", table=task.name, kind=task.kind, outcome=outcome, why=task.why
+        )
+        self._keep(task.table, last=_shown(task, outcome, now_ms))
+
+    def _report(self, planned: Plan) -> None:
+        """Publish what comes next of each table, or why nothing does, where that has changed."""
+        following = {task.table: task for task in reversed(planned.tasks)}
+        for table, known in self._tables.items():
+            task = following.get(table)
+            reason = None if task else planned.reasons.get(table)
+            self._keep(
+                table,
+                next=None if task is None else _shown(task),
+                reason=reason,
+                vacuumed_ms=known.vacuumed_ms,
+            )
+
+    def _keep(self, table: UUID, **changed: object) -> None:
+        """Change a table's report, and publish it if it says something else now."""
+        name = self._tables[table].record.name
+        reports = self._reports if self._reports is not None else {}
+        fresh = MaintenanceRecord(table=table, name=name, about="report", at_ms=self._now_ms())
+        former = reports.get(table, fresh)
+        report = former.model_copy(update=changed)
+        if report != former or table not in reports:
+            report = report.model_copy(update={"at_ms": self._now_ms(), "name": name})
+            publish_maintenance(self._bus, self._topics, report)
+            reports[table] = report
+
+    @contextmanager
+    def _of_table(self, table: UUID) -> Iterator[None]:
+        """Let a table rest after any error of the body, which concerns no other table."""
+
+        def rest(error: Exception) -> None:
+            known = self._tables.get(table)
+            name = known.record.name if known else str(table)
+            pause_s = self._faults.setdefault(table, Faults()).add(self._running.clock.boot_s())
+            if known is not None:
+                known.snapshot = None
+            self._rest(table, pause_s, reason_of(error))
+            if is_fault(error):
+                metrics.FAULTS.labels(name, class_of(error)).inc()
+            log_event(
+                _log,
+                "resting",
+                level=logging.WARNING,
+                fault=error if is_fault(error) else None,
+                table=name,
+                after_s=pause_s,
+                why=reason_of(error),
+            )
+
+        with contained(rest, Stopped):
+            yield
+
+    def _rest(self, table: UUID, pause_s: float, why: str) -> None:
+        self._resting[table] = (self._running.clock.boot_s() + pause_s, why)
+
+    def _now_ms(self) -> int:
+        return self._running.clock.now_ms()
+
+
+def _spent_before(budget: Budget, reports: Records) -> Budget:
+    """Return the budget after the last tasks that were reported before this process began."""
+    for report in reports.values():
+        if report.last is not None and report.last.at_ms is not None:
+            budget = budget.after(report.last.at_ms, report.last.size_bytes)
+    return budget
+
+
+def _gave_way(rejected: Rejected) -> str:
+    """Return the rule by which a task gave way to a writer. Raises: Rejected, for other reasons."""
+    rejection = rejected.outcome.rejection
+    if rejected.rule == ID_REUSED or (rejection is not None and rejection.advice in AGAIN):
+        return rejected.rule
+    raise rejected
+
+
+def _shown(task: Chore, outcome: str | None = None, at_ms: int | None = None) -> MaintenanceChore:
+    return MaintenanceChore(
+        kind=task.kind,
+        partitions=task.partitions[:8],
+        size_bytes=task.cost_bytes,
+        why=task.why,
+        outcome=outcome,
+        at_ms=at_ms,
+    )

@@ -1,0 +1,193 @@
+"""What the maintainer knows of a table: a snapshot that is kept, and what was added since.
+
+No data file is opened: sizes, times and deleted rows are in the log.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate_delta.checkpoints import file_totals
+from tidegate_delta.errors import UnsupportedFeature
+from tidegate_delta.features.clustering import clustering_columns
+from tidegate_delta.features.supported_features import check_writable
+from tidegate_delta.log.actions import Add, Metadata
+from tidegate_delta.properties.table_properties import (
+    checkpoint_interval,
+    tombstone_retention_ms,
+)
+from tidegate_delta.schema.column_mapping import physical_partition_columns
+from tidegate_delta.schema.field_paths import dotted
+from tidegate_delta.schema.partition_values import Partition, partition_kinds, partition_of
+from tidegate_delta.snapshots.chunked_arrays import total
+from tidegate_delta.snapshots.file_action_columns import rows_to_adds
+from tidegate_delta.snapshots.raw_stats import row_counts
+from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_messages.published_records import TableRecord
+from tidegate_producers.maintenance.machine import (
+    HOUR_MS,
+    TASK_BYTES_MAX,
+    FileFacts,
+    MaintainedTable,
+    PartitionFacts,
+)
+from tidegate_producers.writing.optimize import FILE_BYTES, is_hollow
+from tidegate_runtime.storage.log_store import LogStore
+from tidegate_runtime.table_io.open_table import open_snapshot, refresh
+
+AUTO_COMPACT: Final = "delta.autoOptimize.autoCompact"
+TARGET_SIZE: Final = "delta.targetFileSize"
+_SIZE: Final = re.compile(r"(\d{1,18})\s*([kmgt]?)i?b?", re.IGNORECASE)
+_UNITS: Final = ("", "k", "m", "g", "t")
+
+
+@dataclass
+class KnownTable:
+    """A table that is maintained, as it was last read, and what was counted of it since."""
+
+    record: TableRecord
+    store: LogStore
+    snapshot: Snapshot | None = None
+    facts: MaintainedTable | None = None
+    added_bytes: int = 0
+    rewritten_bytes: int = 0
+    vacuumed_ms: int | None = None
+    served_ms: int | None = None
+    attempts: dict[UUID, int] = field(default_factory=dict)
+
+    @property
+    def current(self) -> Snapshot:
+        """The snapshot of a table that was read."""
+        assert self.snapshot is not None, "it was read"
+        return self.snapshot
+
+    def read(self) -> int:
+        """Read what is new in the log, and return how many bytes writers have added.
+
+        Raises: as `open_snapshot`.
+        """
+        former = self.snapshot
+        if former is not None and self.record.table_id in (None, former.metadata.id):
+            self.snapshot = refresh(self.store, former)
+        else:
+            self.snapshot = open_snapshot(self.store)
+        is_same = former is not None and former.version == self.snapshot.version
+        if is_same and self.facts is not None:
+            return 0
+        written = 0 if former is None else _added_bytes(former, self.snapshot)
+        self.facts = facts_of(self.snapshot, self.record)
+        if former is None:
+            self.added_bytes = max(self.added_bytes, self.facts.written_bytes)
+        self.added_bytes += written
+        return written
+
+
+def facts_of(snapshot: Snapshot, record: TableRecord) -> MaintainedTable:
+    """Return what a snapshot says of a table. Raises: InvalidRequest, for an invalid property."""
+    metadata, files = snapshot.metadata, snapshot.files
+    target_bytes = target_file_bytes(metadata)
+    partitions = tuple(_partitions(files, metadata, target_bytes))
+    deletions = file_totals.deletions_of_files(files)
+    small = [
+        file.size_bytes
+        for partition in partitions
+        for file in partition.files
+        if 2 * file.size_bytes < target_bytes
+    ]
+    return MaintainedTable(
+        table=record.table,
+        table_id=metadata.id,
+        name=record.name,
+        version=int(snapshot.version),
+        interval=checkpoint_interval(metadata),
+        target_bytes=target_bytes,
+        retention_ms=tombstone_retention_ms(metadata),
+        files=files.num_rows,
+        size_bytes=total(files["size"]) or 0,
+        rows=total(row_counts(files)) or 0,
+        deleted_rows=deletions.records if deletions else 0,
+        partitions=partitions,
+        removed=tuple(_removed(snapshot.tombstones)),
+        hindrance=_hindrance(snapshot, record),
+        written_bytes=sum(small),
+    )
+
+
+def target_file_bytes(metadata: Metadata) -> int:
+    """Return the size to which files are packed: the table's `delta.targetFileSize`, such as
+    `64mb`, or that of `optimize`; what this process can't have in memory is left out.
+    """
+    found = _SIZE.fullmatch(metadata.configuration.get(TARGET_SIZE, "").strip())
+    size = FILE_BYTES
+    if found is not None and int(found[1]) > 0:
+        size = int(found[1]) * 1024 ** _UNITS.index(found[2].lower())
+    return min(size, TASK_BYTES_MAX)
+
+
+def _hindrance(snapshot: Snapshot, record: TableRecord) -> str:
+    """Return why files of a table can't be written anew here, or an empty text."""
+    metadata = snapshot.metadata
+    try:
+        check_writable(snapshot.protocol, metadata, record.table_root)
+    except UnsupportedFeature as error:
+        return str(error)
+    text = metadata.configuration.get(AUTO_COMPACT, "auto")
+    if text.strip().lower() == "false":
+        return f"its property {AUTO_COMPACT} is {text}"
+    columns = clustering_columns(metadata, snapshot.domains)
+    if columns:
+        return (
+            f"it is clustered by {', '.join(map(dotted, columns))}, and only Spark's executors "
+            "sort its files: Table.optimize().executeCompaction()"
+        )
+    return ""
+
+
+def _partitions(files: pa.Table, metadata: Metadata, target_bytes: int) -> Iterator[PartitionFacts]:
+    kinds = partition_kinds(metadata)
+    small = pc.less(files["size"], (target_bytes + 1) // 2)
+    chosen = files.filter(pc.or_(small, pc.is_valid(files["deletionVector"])))
+    columns = physical_partition_columns(metadata)
+    names: dict[Partition, str] = {}
+    found: dict[Partition, list[FileFacts]] = {}
+    for add in rows_to_adds(chosen):
+        hollow = is_hollow(add)
+        if not hollow and 2 * add.size >= target_bytes:
+            continue
+        partition = partition_of(add.partition_values, kinds)
+        values = add.partition_values
+        shown = ", ".join(f"{name}={values.get(key)}" for name, key in columns.items())
+        names.setdefault(partition, shown)
+        found.setdefault(partition, []).append(_file(add, hollow=hollow))
+    for partition, members in found.items():
+        members.sort(key=lambda file: file.path)
+        yield PartitionFacts(names[partition], tuple(members))
+
+
+def _file(add: Add, *, hollow: bool) -> FileFacts:
+    deleted_rows = add.deletion_vector.cardinality if add.deletion_vector else 0
+    return FileFacts(add.path, add.size, add.modification_time, deleted_rows, hollow)
+
+
+def _removed(tombstones: pa.Table) -> Iterator[tuple[int, int, int]]:
+    """Yield the hour of removal, number and bytes of removed files."""
+    removed_ms = pc.fill_null(tombstones["deletionTimestamp"], 0)
+    hours = pc.divide(removed_ms, pa.scalar(HOUR_MS, pa.int64()))
+    sizes = pc.fill_null(tombstones["size"], 0)
+    grouped = pa.table({"hour": hours, "size": sizes}).group_by("hour")
+    rows: list[dict[str, Any]] = grouped.aggregate([("size", "count"), ("size", "sum")]).to_pylist()
+    for row in sorted(rows, key=lambda row: row["hour"]):
+        yield row["hour"] * HOUR_MS, row["size_count"], row["size_sum"]
+
+
+def _added_bytes(former: Snapshot, snapshot: Snapshot) -> int:
+    """Return the bytes of files that came since, and that no compaction brought."""
+    files = snapshot.files
+    is_new = pc.invert(pc.is_in(files["path"], former.files["path"]))
+    chosen = files.filter(pc.and_(is_new, pc.fill_null(files["dataChange"], True)))
+    return total(chosen["size"]) or 0

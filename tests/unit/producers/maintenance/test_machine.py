@@ -1,0 +1,135 @@
+"""What the maintainer decides, one example each, and the reasons that it gives."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.property.test_maintenance import (
+    MIB,
+    NOW_MS,
+    PLENTY,
+    POLICY,
+    of_files,
+    small,
+)
+from tidegate_producers.maintenance.machine import (
+    DAY_MS,
+    HOUR_MS,
+    TASK_BYTES_MAX,
+    MaintainedTable,
+    Plan,
+    Policy,
+    plan,
+    tasks_of,
+)
+from tidegate_producers.maintenance.settings import MaintainSection
+
+
+def many(count: int, size: int = 1_000, age_ms: int = DAY_MS) -> MaintainedTable:
+    return of_files({"day=1": [small(f"f{n:03}", size, age_ms) for n in range(count)]})
+
+
+def test_the_files_of_a_cold_partition_become_one_in_the_order_of_arrival() -> None:
+    files = [small(f"f{n}", 1_000, DAY_MS - n) for n in range(20)]
+    [task], _ = tasks_of(of_files({"day=1": files[::-1]}), POLICY, NOW_MS)
+    assert task.bins == (tuple(file.path for file in files),)
+    assert (task.kind, task.partitions, task.cost_bytes) == ("pack", ("day=1",), 20_000)
+    assert task.why.startswith("20 files of 20000 bytes become 1: no file has come")
+    assert task.points == pytest.approx(30 * 19 / 20)
+
+
+def test_cold_partitions_come_before_those_that_grow_and_young_files_wait() -> None:
+    hot = [small(f"hot{n}", 1_000, 10 * 60_000) for n in range(10)]
+    young = [small(f"young{n}", 1_000, 1_000) for n in range(10)]
+    cold = [small(f"cold{n}", 5_000) for n in range(10)]
+    [task], reason = tasks_of(of_files({"a": [*hot, *young], "b": cold}), POLICY, NOW_MS)
+    first, second = task.bins
+    assert {path.rstrip("0123456789") for path in first} == {"cold"}
+    assert {path.rstrip("0123456789") for path in second} == {"hot"}
+    assert "younger than maintain.file_age_s" in reason
+
+
+def test_a_large_file_is_not_written_anew_for_a_few_small_ones() -> None:
+    giant = small("giant", 7 * MIB)
+    [task], _ = tasks_of(
+        of_files({"": [giant, *(small(f"f{n}", 1_000) for n in range(15))]}), POLICY, NOW_MS
+    )
+    assert "giant" not in task.bins[0]
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        (many(5), "5 files are few"),
+        (replace(many(30), hindrance="it is clustered by k"), "it is clustered"),
+        (replace(many(30), written_bytes=1), "over 2 times the 1 bytes"),
+        (many(30, age_ms=1_000), "younger than"),
+        (
+            of_files({str(n): [small(f"f{n}", 1_000)] for n in range(30)}),
+            "too few of one size in a partition",
+        ),
+        (
+            of_files({"": [small(f"f{n}", TASK_BYTES_MAX + n, deleted=50) for n in range(1, 4)]}),
+            "Spark's executors",
+        ),
+    ],
+)
+def test_a_table_without_a_task_has_a_reason(table: MaintainedTable, reason: str) -> None:
+    tasks, why = tasks_of(table, POLICY, NOW_MS)
+    assert tasks == []
+    assert reason in why
+    assert plan([table], POLICY, PLENTY, NOW_MS).reasons == {table.table: why}
+
+
+def test_deleted_rows_are_purged_where_the_table_has_many() -> None:
+    files = [small(f"f{n}", 12 * MIB, deleted=60 if n < 3 else 0) for n in range(8)]
+    [task], _ = tasks_of(of_files({"": files}), POLICY, NOW_MS)
+    assert (task.kind, len(task.bins)) == ("purge", 3)
+    assert "22% of the table's rows are deleted" in task.why
+    few = [small(f"f{n}", 12 * MIB, deleted=60 if n < 1 else 0) for n in range(30)]
+    assert tasks_of(of_files({"": few}), POLICY, NOW_MS)[0] == []
+
+
+def test_a_vacuum_comes_after_the_retention_and_once_for_what_was_removed() -> None:
+    removed_ms = NOW_MS - 7 * DAY_MS - 2 * HOUR_MS
+    table = replace(many(5), removed=((removed_ms, 3, 9_000),))
+    [task], _ = tasks_of(table, POLICY, NOW_MS)
+    assert (task.kind, task.cost_bytes, task.points) == ("vacuum", 0, 10.0)
+    assert tasks_of(table, POLICY, removed_ms + 7 * DAY_MS)[0] == [], "not a whole hour ago"
+    assert tasks_of(replace(table, vacuumed_ms=NOW_MS - 1), POLICY, NOW_MS)[0] == []
+    later = replace(table, vacuumed_ms=NOW_MS)
+    assert tasks_of(later, POLICY, NOW_MS + 2 * DAY_MS)[0] == [], "nothing was removed since"
+    assert tasks_of(table, Policy(60_000, None), NOW_MS)[0] == []
+
+
+def test_the_first_task_of_each_table_is_a_turn_as_far_as_the_budget_goes() -> None:
+    large = of_files({"": [small(f"l{n}", 7 * MIB) for n in range(200)]}, 1)
+    tiny = of_files({"": [small(f"t{n}", 100) for n in range(20)]}, 2)
+    planned = plan([large, tiny], POLICY, PLENTY, NOW_MS)
+    assert [task.name for task in planned.turn] == ["t2", "t1"]
+    assert len(planned.tasks) > 3
+    assert plan([large, tiny], POLICY, 0, NOW_MS).turn == ()
+    assert Plan().turn == ()
+
+
+def test_the_id_of_a_task_is_that_of_its_files() -> None:
+    [task], _ = tasks_of(many(20), POLICY, NOW_MS)
+    [same], _ = tasks_of(replace(many(20), version=9), POLICY, NOW_MS + 1)
+    assert task.proposal_id(0) == same.proposal_id(0)
+    assert task.proposal_id(0) != task.proposal_id(1)
+    [other], _ = tasks_of(many(21), POLICY, NOW_MS)
+    assert task.proposal_id(0) != other.proposal_id(0)
+
+
+def test_quiet_hours_and_patterns_of_names() -> None:
+    section = MaintainSection(tables=("lake.*",), off=("*_raw",), quiet_hours="22:00-06:30")
+    assert [section.includes(name) for name in ("lake.a", "lake.a_raw", "other")] == [
+        True,
+        False,
+        False,
+    ]
+    hours = {hour: section.is_quiet(hour * HOUR_MS + 100 * DAY_MS) for hour in (5, 7, 21, 22)}
+    assert hours == {5: True, 7: False, 21: False, 22: True}
+    assert not MaintainSection().is_quiet(0)
+    with pytest.raises(ValueError, match="give two times"):
+        MaintainSection(quiet_hours="8-18")

@@ -1,0 +1,182 @@
+"""The maintainer beside a committer that answers what a test wants, on a table in a folder."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.unit.producers.answering_bus import TABLE, committed, rejected
+from tests.unit.producers.writing.test_table_write import Line
+from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_messages.outcome import Outcome, Rejection
+from tidegate_messages.proposal import Proposal
+from tidegate_messages.published_records import MaintenanceRecord
+from tidegate_producers.maintenance import service as module
+from tidegate_producers.maintenance.maintenance_topic import (
+    publish_maintenance,
+    read_maintenance,
+    resume,
+)
+from tidegate_producers.maintenance.service import Maintainer
+from tidegate_producers.maintenance.settings import MaintainSettings
+from tidegate_producers.writing.optimize import Bin, bins_at
+from tidegate_runtime.service.health import Health
+from tidegate_runtime.service.runner import Running
+from tidegate_runtime.table_io.open_table import open_snapshot
+
+FILES = 20
+
+
+class Maintained:
+    """A table of small files, and maintainers that are started one after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self.line = Line(folder)
+        for k in range(FILES):
+            self.line.write(pa.table({"k": [k], "p": ["a"]}))
+        self.running = Running(self.line.client.clock, Health(self.line.client.clock))
+
+    def maintainer(self, **section: Any) -> Maintainer:
+        given = {"file_age_s": 0, "pause_s": 0.001, **section}
+        settings = MaintainSettings.model_validate({"maintain": given})
+        return Maintainer(settings, self.line.gate, self.running)
+
+    def run(self, **section: Any) -> None:
+        self.maintainer(**section).run(once=True)
+
+    @property
+    def files(self) -> int:
+        return int(open_snapshot(self.line.yes.store).files.num_rows)
+
+    @property
+    def report(self) -> MaintenanceRecord:
+        return read_maintenance(self.line.gate, self.line.gate.topics)[1][TABLE]
+
+    def answer(self, refusal: Rejection, **statuses: str) -> list[Proposal]:
+        """Refuse the next rewrite, answer a cancel, and write what follows; return what came."""
+        seen: list[Proposal] = []
+        write = self.line.yes
+
+        def answers(sent: Proposal, digest: str) -> Iterable[Outcome]:
+            seen.append(sent)
+            if sent.kind == "cancel":
+                given = {"status": statuses["cancel"], "version": None}
+                return [committed(sent, digest).model_copy(update=given)]
+            if len(seen) == 1:
+                refused = rejected(sent, digest, refusal)
+                return [refused.model_copy(update={"status": statuses["first"]})]
+            return write(sent, digest)
+
+        self.line.gate.answers = answers
+        return seen
+
+
+@pytest.fixture
+def maintained(tmp_path: Path) -> Maintained:
+    return Maintained(tmp_path)
+
+
+def test_small_files_are_packed_once_and_the_history_says_by_whom(maintained: Maintained) -> None:
+    before = maintained.line.rows()
+    maintained.run()
+    assert (maintained.files, maintained.line.rows()) == (1, before)
+    sent = maintained.line.last()
+    assert sent.operation.parameters["auto"] == "true"
+    assert (sent.user_metadata or "").startswith("tidegate maintain: 20 files of ")
+    assert all(row[kind]["dataChange"] is False for row in sent.actions for kind in row), (
+        "change streams see nothing"
+    )
+    count = len(maintained.line.gate.sent)
+    maintained.run()
+    assert len(maintained.line.gate.sent) == count
+    report = maintained.report
+    assert report.last is not None
+    assert (report.last.kind, report.last.outcome) == ("pack", "committed")
+    assert "1 files are few" in (report.reason or "")
+
+
+def test_a_plan_proposes_nothing_and_a_pause_holds_a_table(maintained: Maintained) -> None:
+    planned = maintained.maintainer().planned()
+    assert [task.kind for task in planned.tasks] == ["pack"]
+    bus, topics = maintained.line.gate, maintained.line.gate.topics
+    pause = MaintenanceRecord(table=TABLE, name="t", about="pause", at_ms=1, reason="a load")
+    publish_maintenance(bus, topics, pause)
+    maintained.run()
+    assert maintained.files == FILES
+    assert maintained.maintainer().planned().reasons == {TABLE: "paused: a load"}
+    resume(bus, topics, TABLE)
+    maintained.run()
+    assert maintained.files == 1
+
+
+@pytest.mark.parametrize(
+    ("section", "reason"),
+    [({"off": ["t"]}, None), ({"quiet_hours": "00:00-23:59"}, "quiet hours")],
+)
+def test_tables_are_left_alone_as_the_settings_say(
+    maintained: Maintained, section: dict[str, Any], reason: str | None
+) -> None:
+    maintained.run(**section)
+    assert maintained.files == FILES
+    reasons = maintained.maintainer(**section).planned().reasons
+    assert (reason or "") in reasons.get(TABLE, "")
+    assert (reason is None) == (reasons == {})
+
+
+def test_a_task_that_gives_way_to_a_writer_is_planned_anew_and_is_no_error(
+    maintained: Maintained, caplog: pytest.LogCaptureFixture
+) -> None:
+    conflict = Rejection(rule="concurrent_delete_delete", reason="a writer was first")
+    seen = maintained.answer(conflict, first="rejected")
+    with caplog.at_level(logging.DEBUG):
+        maintained.run()
+    assert maintained.files == FILES
+    assert [record for record in caplog.records if record.levelno > logging.INFO] == []
+    assert maintained.report.last is not None
+    assert maintained.report.last.outcome == "concurrent_delete_delete"
+    maintained.run()
+    assert maintained.files == 1
+    assert seen[0].proposal_id == seen[1].proposal_id, "another process knows nothing of it"
+
+
+@pytest.mark.parametrize("became", ["committed", "rejected"])
+def test_an_id_that_came_before_is_looked_up(maintained: Maintained, became: str) -> None:
+    reused = Rejection(rule="id_reused", reason="it came before", advice="fix")
+    seen = maintained.answer(reused, first="denied", cancel=became)
+    maintainer = maintained.maintainer()
+    maintainer.run(once=True)
+    assert [sent.kind for sent in seen] == ["commit", "cancel"] + (
+        ["commit"] if became == "committed" else []
+    )
+    assert seen[1].cancels == seen[0].proposal_id
+    if became == "rejected":
+        assert maintained.files == FILES
+        maintainer.run(once=True)
+        assert seen[2].proposal_id != seen[0].proposal_id, "no bytes under that id are taken"
+        assert maintained.files == 1
+
+
+def test_a_stop_within_a_task_leaves_no_proposal(
+    maintained: Maintained, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    count = len(maintained.line.gate.sent)
+
+    def stopped(snapshot: Snapshot, paths: Sequence[Sequence[str]]) -> list[Bin] | None:
+        maintained.running.stopping.set()
+        return bins_at(snapshot, paths)
+
+    monkeypatch.setattr(module, "bins_at", stopped)
+    with caplog.at_level(logging.INFO):
+        maintained.run()
+    assert "given_up" in caplog.text
+    assert len(maintained.line.gate.sent) == count
+
+
+def test_a_table_that_fails_rests_and_the_plan_says_why(maintained: Maintained) -> None:
+    (maintained.line.root / "_delta_log" / f"{3:020d}.json").unlink()
+    maintained.run()
+    [reason] = maintained.maintainer().planned().reasons.values()
+    assert "version 3 is missing from the log" in reason
