@@ -172,6 +172,8 @@ def test_the_services_do_their_work_with_the_rights_that_the_manual_names(
         ):
             section = "cdc" if service == "cdc_publisher" else service
             line.started(service, service, kafka=login(service), **{section: own})
+        eager = {"pause_s": "0.2"}
+        line.started("producers.maintenance", "maintain", kafka=login("maintainer"), maintain=eager)
         client = client_of(kafka, "writer")
         assert (
             register(client, TableLocation((tables / "t").as_uri(), {}), None, 60.0).status

@@ -4,20 +4,20 @@ import tidegate_runtime.service.without_pandas  # noqa: F401 - before what loads
 
 # isort: split
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final
 from uuid import UUID
 
 import typer
 
-from tidegate_messages.published_records import REASON_MAX, MaintenanceRecord
+from tidegate_messages.published_records import REASON_MAX, MaintenanceChore, MaintenanceRecord
 from tidegate_producers.cli.table_place import TableArgument, bus_of, client_of
 from tidegate_producers.maintenance.machine import Chore, Plan
 from tidegate_producers.maintenance.maintenance_topic import publish_maintenance, resume
 from tidegate_producers.maintenance.service import NAME, Maintainer
 from tidegate_producers.maintenance.settings import MaintainSettings
 from tidegate_runtime.cli.command import KINDS, DefaultGroup, Result, command, leave_behind
-from tidegate_runtime.clock import SystemClock
+from tidegate_runtime.clock import SystemClock, instant
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.service.health import Health
 from tidegate_runtime.service.runner import Running, run
@@ -70,7 +70,8 @@ def show_plan(
     names = {id: record.name for id, record in records.items()}
     if only is not None and not planned.tasks and only not in planned.reasons:
         planned = Plan(reasons={only: "the settings leave it out, or it is not served"})
-    return Result(lambda: _plan_data(planned, names), _lines(planned, names))
+    last = maintainer.last
+    return Result(lambda: _plan_data(planned, names, last), _lines(planned, names, last))
 
 
 @app.command("pause")
@@ -105,7 +106,9 @@ def resume_table(settings: MaintainSettings, table: TableArgument) -> Result:
     return Result({"table": str(record.table), "paused": False}, [f"{record.name} is maintained"])
 
 
-def _lines(planned: Plan, names: dict[UUID, str]) -> Iterator[str]:
+def _lines(
+    planned: Plan, names: Mapping[UUID, str], last: Mapping[UUID, MaintenanceChore]
+) -> Iterator[str]:
     for number, task in enumerate(planned.tasks[:_SHOWN_MAX]):
         waits = "" if number < planned.affordable else "; waits for the budget"
         places = f" ({', '.join(task.partitions[:3])})" if task.partitions else ""
@@ -114,9 +117,14 @@ def _lines(planned: Plan, names: dict[UUID, str]) -> Iterator[str]:
         yield f"and {len(planned.tasks) - _SHOWN_MAX} more"
     for table, reason in planned.reasons.items():
         yield f"{names.get(table, table)}: nothing: {reason}"
+    for table, chore in last.items():
+        at = "" if chore.at_ms is None else f", {instant(chore.at_ms)} UTC"
+        yield f"{names.get(table, table)}: last: {chore.kind}, {chore.outcome}{at}: {chore.why}"
 
 
-def _plan_data(planned: Plan, names: dict[UUID, str]) -> dict[str, Any]:
+def _plan_data(
+    planned: Plan, names: Mapping[UUID, str], last: Mapping[UUID, MaintenanceChore]
+) -> dict[str, Any]:
     return {
         "tasks": [
             {**_task_data(task), "waits": number >= planned.affordable}
@@ -125,6 +133,10 @@ def _plan_data(planned: Plan, names: dict[UUID, str]) -> dict[str, Any]:
         "nothing": [
             {"table": str(table), "name": names.get(table), "why": why}
             for table, why in planned.reasons.items()
+        ],
+        "last": [
+            {"table": str(table), "name": names.get(table), **chore.model_dump(mode="json")}
+            for table, chore in last.items()
         ],
     }
 

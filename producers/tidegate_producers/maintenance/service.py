@@ -6,6 +6,7 @@ fails, rests; the others go on.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -92,6 +93,7 @@ class Maintainer:
         self._resting: dict[UUID, tuple[float, str]] = {}
         self._faults: dict[UUID, Faults] = {}
         self._reports: Records | None = None
+        self._changed: dict[UUID, MaintenanceRecord] = {}
         interval_s = self._section.vacuum_interval_s
         self._policy = Policy(
             round(1000 * self._section.file_age_s),
@@ -107,7 +109,7 @@ class Maintainer:
         health.expect(NAME, STALLED_S + self._section.pause_s)
         try:
             while not stopping.is_set():
-                done = self._round()
+                done = self._round(once=once)
                 health.ready(True)
                 if once and not done:
                     return
@@ -122,9 +124,23 @@ class Maintainer:
         """Return what would be done now, with one table or all. Raises: as `run`."""
         return self._plan(self._look(only))
 
-    def _round(self) -> int:
-        """Do the first task of each table, and return how many were committed."""
+    @property
+    def last(self) -> dict[UUID, MaintenanceChore]:
+        """The last task of each table that was looked at, by whichever process."""
+        reports = self._reports or {}
+        return {
+            table: report.last
+            for table, report in reports.items()
+            if report.last is not None and table in self._tables
+        }
+
+    def _round(self, *, once: bool) -> int:
+        """Do the first task of each table, and return how many were committed.
+
+        A table whose only task is done rests, so that its next small files are packed together.
+        """
         planned = self._plan(self._look())
+        counts = Counter(task.table for task in planned.tasks)
         done = 0
         for task in planned.turn:
             if self._running.stopping.is_set() or self._section.is_quiet(self._now_ms()):
@@ -133,6 +149,8 @@ class Maintainer:
                 outcome = self._do(task)
                 done += outcome == COMMITTED
                 self._note(task, outcome)
+                if outcome == COMMITTED and counts[task.table] == 1 and not once:
+                    self._rest(task.table, self._section.pause_s, "it has just been maintained")
             self._running.health.progress(NAME)
         self._running.health.progress(NAME)
         self._report(planned)
@@ -319,18 +337,20 @@ class Maintainer:
                 reason=reason,
                 vacuumed_ms=known.vacuumed_ms,
             )
+        if self._changed:
+            publish_maintenance(self._bus, self._topics, *self._changed.values())
+            self._changed.clear()
 
     def _keep(self, table: UUID, **changed: object) -> None:
-        """Change a table's report, and publish it if it says something else now."""
-        name = self._tables[table].record.name
-        reports = self._reports if self._reports is not None else {}
-        fresh = MaintenanceRecord(table=table, name=name, about="report", at_ms=self._now_ms())
-        former = reports.get(table, fresh)
-        report = former.model_copy(update=changed)
-        if report != former or table not in reports:
-            report = report.model_copy(update={"at_ms": self._now_ms(), "name": name})
-            publish_maintenance(self._bus, self._topics, report)
-            reports[table] = report
+        """Change a table's report; it is published if it says something else now."""
+        name, now_ms = self._tables[table].record.name, self._now_ms()
+        assert self._reports is not None, "the topic was read"
+        former = self._reports.get(table)
+        fresh = MaintenanceRecord(table=table, name=name, about="report", at_ms=now_ms)
+        report = (former or fresh).model_copy(update=changed)
+        if report != former:
+            report = report.model_copy(update={"at_ms": now_ms, "name": name})
+            self._reports[table] = self._changed[table] = report
 
     @contextmanager
     def _of_table(self, table: UUID) -> Iterator[None]:

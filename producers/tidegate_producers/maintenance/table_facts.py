@@ -16,7 +16,7 @@ from tidegate_delta.checkpoints import file_totals
 from tidegate_delta.errors import UnsupportedFeature
 from tidegate_delta.features.clustering import clustering_columns
 from tidegate_delta.features.supported_features import check_writable
-from tidegate_delta.log.actions import Add, Metadata
+from tidegate_delta.log.actions import Metadata
 from tidegate_delta.properties.table_properties import (
     checkpoint_interval,
     tombstone_retention_ms,
@@ -42,6 +42,12 @@ from tidegate_runtime.table_io.open_table import open_snapshot, refresh
 
 AUTO_COMPACT: Final = "delta.autoOptimize.autoCompact"
 TARGET_SIZE: Final = "delta.targetFileSize"
+LOOKED_AT_MAX: Final = 50_000
+"""How many files of a table are looked at one by one: the next ones follow once these are packed.
+"""
+
+_COLUMNS: Final = ["path", "partitionValues", "size", "modificationTime", "deletionVector"]
+_TEXT: Final = pa.string()
 _SIZE: Final = re.compile(r"(\d{1,18})\s*([kmgt]?)i?b?", re.IGNORECASE)
 _UNITS: Final = ("", "k", "m", "g", "t")
 
@@ -93,12 +99,7 @@ def facts_of(snapshot: Snapshot, record: TableRecord) -> MaintainedTable:
     target_bytes = target_file_bytes(metadata)
     partitions = tuple(_partitions(files, metadata, target_bytes))
     deletions = file_totals.deletions_of_files(files)
-    small = [
-        file.size_bytes
-        for partition in partitions
-        for file in partition.files
-        if 2 * file.size_bytes < target_bytes
-    ]
+    small = files["size"].filter(_is_small(files, target_bytes))
     return MaintainedTable(
         table=record.table,
         table_id=metadata.id,
@@ -114,7 +115,7 @@ def facts_of(snapshot: Snapshot, record: TableRecord) -> MaintainedTable:
         partitions=partitions,
         removed=tuple(_removed(snapshot.tombstones)),
         hindrance=_hindrance(snapshot, record),
-        written_bytes=sum(small),
+        written_bytes=total(small) or 0,
     )
 
 
@@ -149,29 +150,31 @@ def _hindrance(snapshot: Snapshot, record: TableRecord) -> str:
 
 
 def _partitions(files: pa.Table, metadata: Metadata, target_bytes: int) -> Iterator[PartitionFacts]:
-    kinds = partition_kinds(metadata)
-    small = pc.less(files["size"], (target_bytes + 1) // 2)
-    chosen = files.filter(pc.or_(small, pc.is_valid(files["deletionVector"])))
-    columns = physical_partition_columns(metadata)
+    """Yield the small and hollow files by partition; of very many, those that came first."""
+    kinds, columns = partition_kinds(metadata), physical_partition_columns(metadata)
+    has_vector = pc.is_valid(files["deletionVector"])
+    hollow = {add.path for add in rows_to_adds(files.filter(has_vector)) if is_hollow(add)}
+    chosen = pc.or_(
+        _is_small(files, target_bytes), pc.is_in(files["path"], pa.array(hollow, _TEXT))
+    )
+    files = files.filter(chosen).sort_by([("modificationTime", "ascending"), ("path", "ascending")])
     names: dict[Partition, str] = {}
     found: dict[Partition, list[FileFacts]] = {}
-    for add in rows_to_adds(chosen):
-        hollow = is_hollow(add)
-        if not hollow and 2 * add.size >= target_bytes:
-            continue
-        partition = partition_of(add.partition_values, kinds)
-        values = add.partition_values
-        shown = ", ".join(f"{name}={values.get(key)}" for name, key in columns.items())
-        names.setdefault(partition, shown)
-        found.setdefault(partition, []).append(_file(add, hollow=hollow))
+    for row in files.slice(0, LOOKED_AT_MAX).select(_COLUMNS).to_pylist():
+        values = dict(row["partitionValues"] or ())
+        partition = partition_of(values, kinds)
+        if partition not in names:
+            names[partition] = ", ".join(f"{name}={values.get(k)}" for name, k in columns.items())
+        deleted = (row["deletionVector"] or {}).get("cardinality") or 0
+        path, size, modified_ms = row["path"], row["size"], row["modificationTime"]
+        file = FileFacts(path, size, modified_ms, deleted, path in hollow)
+        found.setdefault(partition, []).append(file)
     for partition, members in found.items():
-        members.sort(key=lambda file: file.path)
         yield PartitionFacts(names[partition], tuple(members))
 
 
-def _file(add: Add, *, hollow: bool) -> FileFacts:
-    deleted_rows = add.deletion_vector.cardinality if add.deletion_vector else 0
-    return FileFacts(add.path, add.size, add.modification_time, deleted_rows, hollow)
+def _is_small(files: pa.Table, target_bytes: int) -> pa.ChunkedArray:
+    return pc.less(files["size"], (target_bytes + 1) // 2)
 
 
 def _removed(tombstones: pa.Table) -> Iterator[tuple[int, int, int]]:

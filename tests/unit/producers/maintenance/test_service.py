@@ -1,7 +1,7 @@
 """The maintainer beside a committer that answers what a test wants, on a table in a folder."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.producers.answering_bus import TABLE, committed, rejected
+from tests.unit.producers.writing.test_optimize import begun
 from tests.unit.producers.writing.test_table_write import Line
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.outcome import Outcome, Rejection
@@ -33,10 +34,11 @@ FILES = 20
 class Maintained:
     """A table of small files, and maintainers that are started one after the other."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, properties: Mapping[str, str] | None = None) -> None:
         self.line = Line(folder)
+        begun(self.line, properties or {})
         for k in range(FILES):
-            self.line.write(pa.table({"k": [k], "p": ["a"]}))
+            self.line.write(pa.table({"k": [k, k + 100], "p": ["a", "b"]}))
         self.running = Running(self.line.client.clock, Health(self.line.client.clock))
 
     def maintainer(self, **section: Any) -> Maintainer:

@@ -1,0 +1,129 @@
+"""What the maintainer reads of a log, and the vacuum and purge that follow from it."""
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.unit.producers.maintenance.test_service import Maintained
+from tests.unit.producers.writing.test_optimize import begun, put
+from tests.unit.producers.writing.test_table_write import Line
+from tidegate_delta.deletion_vectors.descriptors import inline
+from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
+from tidegate_delta.features.clustering import clustering_domain
+from tidegate_delta.log.actions import Add, Metadata
+from tidegate_delta.snapshots.file_action_columns import rows_to_adds
+from tidegate_producers.maintenance import table_facts
+from tidegate_producers.maintenance.machine import HOUR_MS, TASK_BYTES_MAX
+from tidegate_producers.maintenance.table_facts import KnownTable, facts_of, target_file_bytes
+from tidegate_runtime.client.proposal_builders import removal
+from tidegate_runtime.table_io.open_table import open_snapshot
+
+MIB = 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("104857600", 100 * MIB),
+        ("64mb", 64 * MIB),
+        ("16 MiB", 16 * MIB),
+        ("1g", TASK_BYTES_MAX),
+        ("0", 128 * MIB),
+        ("much", 128 * MIB),
+        (None, 128 * MIB),
+    ],
+)
+def test_the_target_size_is_the_tables_own(text: str | None, size: int) -> None:
+    given = {} if text is None else {"delta.targetFileSize": text}
+    metadata = Metadata(id="x", schema_string='{"type":"struct","fields":[]}', configuration=given)
+    assert target_file_bytes(metadata) == size
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Line:
+    return Line(tmp_path)
+
+
+def known(line: Line) -> KnownTable:
+    [record] = line.client.tables().values()
+    return KnownTable(record, line.yes.store)
+
+
+def test_files_are_told_by_partition_and_only_what_is_new_counts_as_written(line: Line) -> None:
+    for k in range(3):
+        line.write(pa.table({"k": [k], "p": ["a"]}), partitionColumns="p")
+    table = known(line)
+    assert table.read() == 0
+    facts = table.facts
+    assert facts is not None
+    assert [(one.name, len(one.files)) for one in facts.partitions] == [("p=a", 3)]
+    first = table.added_bytes
+    assert first == facts.written_bytes == facts.size_bytes
+    line.write(pa.table({"k": [9], "p": ["b"]}), partitionColumns="p")
+    [new] = [add for add in live(line) if add.partition_values == {"p": "b"}]
+    assert table.read() == new.size
+    moved = new.with_(path="p=b/packed.parquet", data_change=False)
+    put(line, [removal(new, 0), moved])
+    assert table.read() == 0, "what a compaction brought was not written by a user"
+    assert table.read() == 0
+    assert table.added_bytes == first + new.size
+
+
+def live(line: Line) -> list[Add]:
+    return rows_to_adds(open_snapshot(line.yes.store).files)
+
+
+def test_of_very_many_files_those_are_looked_at_that_came_first(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_facts, "LOOKED_AT_MAX", 2)
+    for k in range(4):
+        line.write(pa.table({"k": [k], "p": ["a"]}))
+    oldest = sorted(add.modification_time for add in live(line))[:2]
+    [partition] = facts_of(open_snapshot(line.yes.store), known(line).record).partitions
+    assert [file.modified_ms for file in partition.files] == oldest
+
+
+def test_tables_say_why_their_files_stay(line: Line) -> None:
+    begun(line, {"delta.autoOptimize.autoCompact": "false"})
+    record = known(line).record
+    facts = facts_of(open_snapshot(line.yes.store), record)
+    assert facts.hindrance == "its property delta.autoOptimize.autoCompact is false"
+    snapshot = open_snapshot(line.yes.store)
+    metadata = snapshot.metadata.with_(configuration={"delta.feature.clustering": "supported"})
+    protocol = snapshot.protocol.with_(
+        min_reader_version=1, min_writer_version=7, writer_features=("clustering", "domainMetadata")
+    )
+    put(line, [protocol, metadata, clustering_domain(metadata, (("k",),))])
+    facts = facts_of(open_snapshot(line.yes.store), record)
+    assert facts.hindrance.startswith("it is clustered by k, and only Spark")
+
+
+def test_deleted_rows_go_and_later_the_files_that_held_them(tmp_path: Path) -> None:
+    maintained = Maintained(tmp_path, {"delta.enableDeletionVectors": "true", **SOON})
+    line, clock = maintained.line, maintained.line.client.clock
+    for add in live(line):
+        marked = add.with_(deletion_vector=inline(of_rows([1])))
+        put(line, [removal(add, clock.now_ms()), marked])
+    maintained.run(vacuum_interval_s=None)
+    assert not any(add.deletion_vector for add in live(line))
+    assert len(line.rows()) == 20
+    files = set(line.root.glob("*.parquet"))
+    for file in files:
+        os.utime(file, (0, 0))  # by the test's clock, which is not the machine's
+    clock.sleep(3 * HOUR_MS / 1000)
+    maintained.run()
+    last = line.last()
+    assert last.operation.name == "VACUUM END"
+    assert (last.user_metadata or "").startswith("tidegate maintain: ")
+    left = {line.root / add.path for add in live(line)}
+    assert set(line.root.glob("*.parquet")) == left < files
+    count = len(line.gate.sent)
+    clock.sleep(3 * HOUR_MS / 1000)
+    maintained.run()
+    assert len(line.gate.sent) == count, "once a day"
+
+
+SOON = {"delta.deletedFileRetentionDuration": "interval 1 hour"}
