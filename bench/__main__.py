@@ -161,7 +161,8 @@ def bench(
             (folder / "tables").mkdir()
             roots = [(folder / "tables").as_uri()]
             console.print(f"[bold]{name}[/]: starting Kafka and the services")
-            with LocalStack(StackSettings(folder, roots=roots)) as stack:
+            settings = StackSettings(folder, roots, overrides={"maintain.off": "*"})
+            with LocalStack(settings) as stack:
                 figures += parts[name](stack, folder)
     show(figures)
     stolen = CpuTime.now().stolen_since(began)

@@ -43,7 +43,8 @@ def figures(folder: Path, rounds: int, seconds: float, files: int) -> list[Figur
     generate(tables / "large", Shape.CLASSIC, files, EVERY_VERSION)
     outcomes: dict[bool, list[float]] = {False: [], True: []}
     lags: dict[bool, list[float]] = {False: [], True: []}
-    with LocalStack(StackSettings(folder, roots=[tables.as_uri()])) as stack:
+    settings = StackSettings(folder, [tables.as_uri()], overrides={"maintain.off": "*"})
+    with LocalStack(settings) as stack:
         large = _registered(stack.kafka, tables / "large")
         for number in range(rounds):
             for is_beside in (False, True):

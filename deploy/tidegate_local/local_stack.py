@@ -27,7 +27,14 @@ from tidegate_local.kafka_jars import ShowProgress
 from tidegate_runtime.kafka.settings import KafkaSettings
 from tidegate_runtime.kafka.topic_admin import create_topics
 
-SERVICES: Final = ("committer", "checkpointer", "cdc_publisher")
+SERVICES: Final = {
+    "committer": "committer",
+    "checkpointer": "checkpointer",
+    "cdc_publisher": "cdc-publisher",
+    "producers.maintenance": "maintain",
+}
+"""The module of each service, and the name of its command."""
+
 SESSION_TIMEOUT_MS: Final = 2_000
 READY_TIMEOUT_S: Final = 90.0
 STOP_TIMEOUT_S: Final = 15.0
@@ -179,7 +186,7 @@ class LocalStack:
             **self._settings.overrides,
         }
         command = Command(
-            module.replace("_", "-"),
+            SERVICES[module],
             service_argv(module, self._settings.config, overrides),
             tethered=not self._settings.detached,
         )

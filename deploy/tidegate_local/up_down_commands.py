@@ -76,9 +76,9 @@ def up(
         service_settings.kafka.bootstrap_servers != ServiceSettings().kafka.bootstrap_servers
     )
     roots = [_spelled(uri) for uri in root or [ANY_LOCAL_ROOT]]
-    for service in SERVICES:  # check the settings before starting Kafka
+    for service in SERVICES.values():  # check the settings before starting Kafka
         pairs = [f"committer.roots={json.dumps(roots)}", *(set_ or ())]
-        loaded(kind_of(service.replace("_", "-")), config, pairs)
+        loaded(kind_of(service), config, pairs)
     settings = StackSettings(
         folder=stack_folder.absolute(),
         roots=roots,

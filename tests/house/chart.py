@@ -66,6 +66,8 @@ def settings_of(service: str) -> type[ServiceSettings]:
     package = f"tidegate_{service.replace('-', '_')}"
     if service.startswith("ingest-"):
         package = "tidegate_producers.ingest"
+    if service == "maintain":
+        package = "tidegate_producers.maintenance"
     module = importlib.import_module(f"{package}.settings")
     kinds = [
         kind

@@ -21,12 +21,21 @@ from tidegate_runtime.service.settings import ServiceSettings, load
 SERVICES = ("committer", "checkpointer", "cdc-publisher")
 JOBS = {"managed": ("ingest-lake",), "strimzi": ("ingest-lake",)}
 """The jobs of `ingest` of each rendering."""
+MAINTAINED = frozenset({"strimzi"})
+"""The renderings with a maintainer."""
 UID = 10001
 KUBERNETES = ("1.31", "1.37")
 """The oldest and the newest release whose schemas are checked."""
 SCHEMA = "deploy/helm/tidegate/values.schema.json"
 
 STALE = "run `make charts`, or `HELM=/where/it/is/helm make charts`"
+
+
+def components(name: str) -> list[str]:
+    """Return the components of a rendering that have pods, in their order."""
+    maintain = ("maintain",) if name in MAINTAINED else ()
+    return [*SERVICES, *maintain, *JOBS.get(name, ())]
+
 
 every_rendering = pytest.mark.parametrize("name", chart.RENDERED)
 
@@ -159,12 +168,11 @@ def test_a_budget_is_there_only_where_another_replica_serves_meanwhile(name: str
 @every_rendering
 def test_services_have_accounts_of_their_own_and_probes_of_progress(name: str) -> None:
     deployments = of_kind(name, "Deployment")
-    components = [*SERVICES, *JOBS.get(name, ())]
-    assert [chart.component(d) for d in deployments] == components
+    assert [chart.component(d) for d in deployments] == components(name)
     accounts = {account["metadata"]["name"] for account in of_kind(name, "ServiceAccount")}
     used = [d["spec"]["template"]["spec"]["serviceAccountName"] for d in deployments]
     assert set(used) == accounts
-    assert len(accounts) == len(components)
+    assert len(accounts) == len(components(name))
     assert deployments[0]["spec"]["replicas"] == 2, "a committer that serves, and a standby"
     for deployment in deployments:
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
@@ -246,11 +254,7 @@ def settings_file(name: str, component: str) -> str:
 
 @pytest.mark.parametrize(
     ("name", "service"),
-    [
-        (name, component)
-        for name in chart.RENDERED
-        for component in (*SERVICES, *JOBS.get(name, ()))
-    ],
+    [(name, component) for name in chart.RENDERED for component in components(name)],
 )
 def test_the_config_map_and_the_environment_are_settings_that_the_service_accepts(
     name: str, service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -377,7 +381,8 @@ def test_invalid_values_are_refused_before_anything_is_installed(wrong: dict[str
 def test_the_schema_of_values_knows_the_sections_that_the_services_have() -> None:
     # What is in a section, a service itself checks at its start, and names the nearest.
     sections = json.loads(tree.text(SCHEMA))["properties"]["settings"]["properties"]
-    models: list[type[ServiceSettings]] = [ServiceSettings, *map(chart.settings_of, SERVICES)]
+    services = (*SERVICES, "maintain")
+    models: list[type[ServiceSettings]] = [ServiceSettings, *map(chart.settings_of, services)]
     assert sections.keys() == {name for model in models for name in model.model_fields}
 
 
@@ -416,7 +421,7 @@ def manual_rights() -> dict[str, set[tuple[str, str, str]]]:
 def test_each_service_is_a_user_of_kafka_with_the_rights_of_the_manual_and_no_other() -> None:
     manual = manual_rights()
     users = of_kind("strimzi", "KafkaUser")
-    assert [chart.component(user) for user in users] == [*SERVICES, *JOBS["strimzi"]]
+    assert [chart.component(user) for user in users] == components("strimzi")
     [job] = chart.values("strimzi")["ingest"]
     sources = {topic for route in job["routes"].values() for topic in route["topics"]}
     for user in users:
@@ -430,7 +435,8 @@ def test_each_service_is_a_user_of_kafka_with_the_rights_of_the_manual_and_no_ot
             star = "*" if resource["patternType"] == "prefix" else ""
             name = resource["name"].removeprefix("tidegate.") + star
             rights |= {(resource["type"], name, operation) for operation in acl["operations"]}
-        who = chart.component(user).replace("ingest-lake", "ingest")
+        component = chart.component(user).replace("ingest-lake", "ingest")
+        who = "maintainer" if component == "maintain" else component
         assert rights == manual[who] | manual["everybody"]
         assert user["spec"]["authentication"] == {"type": "tls"}
 
@@ -441,7 +447,7 @@ def test_each_service_is_a_user_of_kafka_with_the_rights_of_the_manual_and_no_ot
 def test_monitors_find_the_pods_of_the_services() -> None:
     (monitor,) = of_kind("strimzi", "PodMonitor")
     (only,) = monitor["spec"]["selector"]["matchExpressions"]
-    assert only["values"] == [*SERVICES, *JOBS["strimzi"]]
+    assert only["values"] == components("strimzi")
     ports = {
         port["name"]
         for d in of_kind("strimzi", "Deployment")
@@ -451,7 +457,7 @@ def test_monitors_find_the_pods_of_the_services() -> None:
     (of_services,) = of_kind("managed", "ServiceMonitor")
     wanted = of_services["spec"]["selector"]["matchLabels"].items()
     services = of_kind("managed", "Service")
-    assert [chart.component(service) for service in services] == [*SERVICES, *JOBS["managed"]]
+    assert [chart.component(service) for service in services] == components("managed")
     assert all(wanted <= service["metadata"]["labels"].items() for service in services)
 
 

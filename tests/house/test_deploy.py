@@ -170,7 +170,7 @@ def test_compose_waits_for_services_that_exist() -> None:
 
 def test_our_containers_in_compose_are_hardened() -> None:
     ours = {n: s for n, s in compose()["services"].items() if "tidegate/" in s["image"]}
-    assert ours.keys() == {*SERVICES, "bucket", "topics", "demo", "ingest", "console"}
+    assert ours.keys() == {*SERVICES, "bucket", "topics", "demo", "ingest", "maintain", "console"}
     for service in ours.values():
         assert service["user"] == f"{UID}:{UID}"
         assert service["read_only"] is True
@@ -204,7 +204,7 @@ def test_a_spark_job_may_load_its_native_libraries_from_its_tmpfs() -> None:
     assert {tuple(services[name]["tmpfs"]) for name in SERVICES} == {("/tmp",)}
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", [*SERVICES, "maintain"])
 def test_compose_gives_settings_that_the_service_accepts(
     service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,8 +1,9 @@
 """Decides which files of which tables are written anew, and where a vacuum is due. Pure.
 
-Small files of a partition are packed by tiers of size: many of one tier become one of a higher
-tier, and what fills half a file of the target size is never packed again. A cold partition, to
-which no file comes, is packed whole. What packing costs is bounded by what writers wrote.
+Small files of a partition are packed twice: early, as soon as there are as many of about one size
+as there are larger ones; then into a file of half the target size at least, which is never packed
+again. So there are about twice the square root of what was written at any time, and what packing
+costs is bounded by what writers wrote. A cold partition, to which no file comes, is packed whole.
 
 Law: a task has a benefit and at most TASK_BYTES_MAX of cost; equal facts give equal plans; once
 all tasks are done, and time has passed, there are none
@@ -10,7 +11,7 @@ all tasks are done, and time has passed, there are none
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Final
 from uuid import UUID, uuid5
 
@@ -30,14 +31,20 @@ COLD_AFTER_MS: Final = HOUR_MS
 """How long no small file has come to a partition that is packed whole."""
 
 FAN: Final = 8
-"""How many files of a tier, of a partition that is not cold, are packed at least; and how many
-times larger the files of one tier are than those of the tier below.
+"""How many files are packed early at least; and how many times larger the files of one tier are
+than those of the tier below.
 """
+
+FAN_MAX: Final = 250
+"""So many are packed early, however many larger ones there are."""
 
 TIERS_MAX: Final = 6
 
 AMPLIFICATION_MAX: Final = 2
 """Packing rewrites at most so many times the bytes that writers wrote."""
+
+EARLY_MAX: Final = 1
+"""How many times it rewrites them early, so that enough is left to fill files."""
 
 TASK_BYTES_MAX: Final = 256 * 1024 * 1024
 """The most bytes of a task, whose rows this process has in memory a file at a time."""
@@ -77,7 +84,8 @@ class MaintainedTable:
     `size_bytes` and `files` count all live files; `partitions` have those that are small or hollow.
     `removed` are files that no version since names: the hour of their removal, number and bytes, in
     order. `hindrance` says why files can't be written anew here, or is empty. `written_bytes` are
-    those of small files when the maintainer began, and of what writers added since.
+    those of small files when the maintainer began, and of what writers added since; of the
+    `rewritten_bytes`, `early_bytes` did not fill a file.
     """
 
     table: UUID
@@ -96,6 +104,7 @@ class MaintainedTable:
     hindrance: str = ""
     written_bytes: int = 0
     rewritten_bytes: int = 0
+    early_bytes: int = 0
     vacuumed_ms: int | None = None
     served_ms: int | None = None
 
@@ -129,7 +138,8 @@ class Policy:
 class Chore:
     """Files to be written anew, each group of `bins` as one file, or a vacuum.
 
-    `points` is the health that it gives, `cost_bytes` the size of the files that it reads.
+    `points` is the health that it gives, `cost_bytes` the size of the files that it reads; of
+    these, `early_bytes` will be packed once more.
     """
 
     table: UUID
@@ -141,6 +151,7 @@ class Chore:
     cost_bytes: int = 0
     bins: tuple[tuple[str, ...], ...] = ()
     partitions: tuple[str, ...] = ()
+    early_bytes: int = 0
 
     @property
     def ratio(self) -> float:
@@ -232,12 +243,7 @@ def tasks_of(table: MaintainedTable, policy: Policy, now_ms: int) -> tuple[list[
     if table.hindrance:
         return vacuums, table.hindrance
     bins = sorted(_bins(table, policy, now_ms), key=lambda each: each.order)
-    allowed, left_bytes = [], AMPLIFICATION_MAX * table.written_bytes - table.rewritten_bytes
-    for each in bins:
-        if each.cost_bytes > left_bytes:
-            break
-        left_bytes -= each.cost_bytes
-        allowed.append(each)
+    allowed = list(_allowed(table, bins))
     purges = list(_purges(table, {path for each in allowed for path in each.paths}, policy, now_ms))
     tasks = [*vacuums, *_tasks("pack", table, allowed), *_tasks("purge", table, purges)]
     return tasks, _reason(table, policy, now_ms, waits=len(allowed) < len(bins))
@@ -245,13 +251,16 @@ def tasks_of(table: MaintainedTable, policy: Policy, now_ms: int) -> tuple[list[
 
 @dataclass(frozen=True)
 class _Bin:
-    """Files that become one, why, and what that is worth."""
+    """Files that become one, why, and what that is worth. It is early if it fills no file and more
+    may come to its partition.
+    """
 
     partition: str
     files: tuple[FileFacts, ...]
     why: str
     points: float
     is_cold: bool = True
+    is_early: bool = False
 
     @property
     def cost_bytes(self) -> int:
@@ -265,6 +274,18 @@ class _Bin:
     def order(self) -> tuple[bool, float, tuple[str, ...]]:
         """Cold partitions first, then the best ratio."""
         return not self.is_cold, -self.points / max(1, self.cost_bytes), self.paths
+
+
+def _allowed(table: MaintainedTable, bins: Sequence[_Bin]) -> Iterator[_Bin]:
+    """Yield the bins that what writers wrote allows to be written anew."""
+    left_bytes = AMPLIFICATION_MAX * table.written_bytes - table.rewritten_bytes
+    early_bytes = EARLY_MAX * table.written_bytes - table.early_bytes
+    for each in bins:
+        size_bytes = each.cost_bytes
+        if size_bytes <= min(left_bytes, early_bytes if each.is_early else left_bytes):
+            left_bytes -= size_bytes
+            early_bytes -= size_bytes if each.is_early else 0
+            yield each
 
 
 def _bins(table: MaintainedTable, policy: Policy, now_ms: int) -> Iterator[_Bin]:
@@ -281,29 +302,44 @@ def _bins(table: MaintainedTable, policy: Policy, now_ms: int) -> Iterator[_Bin]
             groups, why = [small], "no file has come to their partition for an hour"
         else:
             old = [file for file in small if now_ms - file.modified_ms >= policy.file_age_ms]
-            groups, why = _tiers(old, table.target_bytes), "there are many of their size"
-        for files in chain.from_iterable(_filled(group, table, is_cold) for group in groups):
+            groups, why = _hot(old, table.target_bytes), "there are many of their size"
+        larger = accumulate(map(len, groups), initial=0)
+        for files in chain.from_iterable(
+            _filled(group, table, 2 if is_cold else min(FAN_MAX, max(FAN, above)))
+            for group, above in zip(groups, larger, strict=False)
+        ):
             fills = 2 * sum(map(_size, files)) >= table.target_bytes
             worth = points * (len(files) - 1) / spared
             reason = "they fill a file" if fills else why
-            yield _Bin(partition.name, tuple(files), reason, worth, is_cold)
+            is_early = not is_cold and not fills
+            yield _Bin(partition.name, tuple(files), reason, worth, is_cold, is_early)
 
 
 def _filled(
-    files: Sequence[FileFacts], table: MaintainedTable, is_cold: bool
+    files: Sequence[FileFacts], table: MaintainedTable, files_min: int
 ) -> Iterator[list[FileFacts]]:
-    """Yield the files that become one file, in the order of their arrival."""
+    """Yield the files that become one file, in the order of their arrival: `files_min` of them, or
+    as many as fill it.
+    """
     ordered = sorted(files, key=lambda file: (file.modified_ms, file.path))
     for group in packed(ordered, _size, table.target_bytes, TASK_FILES_MAX):
         total = sum(map(_size, group))
         is_final = 2 * total >= table.target_bytes
-        while is_cold and not is_final and group and 2 * max(map(_size, group)) > total:
+        while not is_final and group and 2 * max(map(_size, group)) > total:
             # It is too large to be written anew for the sake of a few that are smaller.
             giant = max(group, key=_size)
             group.remove(giant)
             total -= giant.size_bytes
-        if len(group) > 1 and (is_cold or is_final or len(group) >= FAN):
+        if len(group) > 1 and (is_final or len(group) >= files_min):
             yield group
+
+
+def _hot(files: Sequence[FileFacts], target_bytes: int) -> list[list[FileFacts]]:
+    """Return the files of a partition that still grows, all together if they fill a file, else by
+    size.
+    """
+    is_enough = 2 * sum(map(_size, files)) >= target_bytes
+    return [list(files)] if is_enough else _tiers(files, target_bytes)
 
 
 def _tiers(files: Iterable[FileFacts], target_bytes: int) -> list[list[FileFacts]]:
@@ -368,6 +404,7 @@ def _task(kind: MaintenanceKind, table: MaintainedTable, bins: Sequence[_Bin]) -
         cost_bytes,
         tuple(each.paths for each in bins),
         tuple(dict.fromkeys(each.partition for each in bins if each.partition)),
+        sum(each.cost_bytes for each in bins if each.is_early),
     )
 
 
@@ -394,8 +431,8 @@ def _reason(table: MaintainedTable, policy: Policy, now_ms: int, *, waits: bool)
     """Return why a table has no more tasks."""
     if waits:
         return (
-            f"packing more would rewrite over {AMPLIFICATION_MAX} times the "
-            f"{table.written_bytes} bytes that writers wrote"
+            f"packing more now would rewrite over {AMPLIFICATION_MAX} times the "
+            f"{table.written_bytes} bytes that writers wrote, in all"
         )
     files = [file for partition in table.partitions for file in partition.files]
     large = [file for file in files if file.is_hollow and file.size_bytes > TASK_BYTES_MAX]

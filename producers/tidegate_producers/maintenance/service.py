@@ -170,7 +170,7 @@ class Maintainer:
             if only in (None, table)
         }
         for table in self._tables.keys() - wanted.keys():
-            del self._tables[table]
+            metrics.forget_maintenance(self._tables.pop(table).record.name)
         now_s = self._running.clock.boot_s()
         for table, record in wanted.items():
             known = self._known(record)
@@ -203,6 +203,7 @@ class Maintainer:
             facts,
             written_bytes=known.added_bytes,
             rewritten_bytes=known.rewritten_bytes,
+            early_bytes=known.early_bytes,
             vacuumed_ms=known.vacuumed_ms,
             served_ms=known.served_ms,
         )
@@ -278,6 +279,7 @@ class Maintainer:
                 return _gave_way(rejected)
         reach("after_rewrite")
         known.rewritten_bytes += task.cost_bytes
+        known.early_bytes += task.early_bytes
         known.attempts.pop(identity, None)
         return COMMITTED
 

@@ -26,7 +26,7 @@ class MaintainSection(Section):
     day_bytes_max: int = Field(default=200 * _GIB, ge=TASK_BYTES_MAX)
     quiet_hours: str | None = None
     """The hours of the day, in UTC, in which nothing is proposed: `08:00-18:00`."""
-    file_age_s: float = Field(default=300.0, ge=0)
+    file_age_s: float = Field(default=60.0, ge=0)
     """How old a file is before it is written anew."""
     vacuum_interval_s: float | None = Field(default=86_400.0, gt=0)
     """Seconds between two vacuums of a table; none for no vacuum."""

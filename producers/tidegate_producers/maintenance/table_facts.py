@@ -62,6 +62,7 @@ class KnownTable:
     facts: MaintainedTable | None = None
     added_bytes: int = 0
     rewritten_bytes: int = 0
+    early_bytes: int = 0
     vacuumed_ms: int | None = None
     served_ms: int | None = None
     attempts: dict[UUID, int] = field(default_factory=dict)

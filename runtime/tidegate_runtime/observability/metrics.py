@@ -272,6 +272,13 @@ def landed(table: str, members: int, size: int) -> None:
     of_table(GROUP_BYTES, table).observe(size)
 
 
+def forget_maintenance(table: str) -> None:
+    """Remove what is known of the health of a table that is maintained no more."""
+    for gauge in (MAINTAIN_HEALTH, MAINTAIN_BACKLOG):
+        with suppress(KeyError):
+            gauge.remove(table)
+
+
 _OF_ONE_LABEL: Final = (
     PROPOSAL_LATENCY,
     GROUP_WAIT,

@@ -41,15 +41,17 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end }}
 {{- end }}
 
-{{/* The services and the jobs of `ingest`: a list of component, service, as JSON. Jobs have routes. */}}
+{{/* The services and the jobs of `ingest`: a list of component, service, as JSON. Jobs have routes; what runs
+in the image of producers has a command. */}}
 {{- define "tidegate.services" -}}
 {{- $all := list
       (dict "component" "committer" "service" .Values.committer)
       (dict "component" "checkpointer" "service" .Values.checkpointer)
-      (dict "component" "cdc-publisher" "service" .Values.cdcPublisher) -}}
+      (dict "component" "cdc-publisher" "service" .Values.cdcPublisher)
+      (dict "component" "maintain" "service" (set (deepCopy .Values.maintain) "command" "maintain")) -}}
 {{- range .Values.ingest -}}
 {{- $job := mergeOverwrite (deepCopy $.Values.ingestDefaults) . -}}
-{{- $all = append $all (dict "component" (printf "ingest-%s" .name) "service" (set $job "replicas" 1)) -}}
+{{- $all = append $all (dict "component" (printf "ingest-%s" .name) "service" (set (set $job "replicas" 1) "command" "ingest")) -}}
 {{- end -}}
 {{- $some := list -}}
 {{- range $all }}{{- if gt (int .service.replicas) 0 }}{{- $some = append $some . }}{{- end }}{{- end -}}
