@@ -124,7 +124,8 @@ class MaintenanceRecord(Message):
 
     The key is `pause/table` or `report/table`, as `about` says; a tombstone of a pause resumes. A
     report has the `last` task and the `next` one; without one, `reason` says why nothing is due. Of
-    a pause, it is the operator's. `vacuumed_ms` is when a vacuum was last looked for.
+    a pause, it is the operator's. `vacuumed_ms` is when a vacuum was last looked for. `deaths` is
+    how many processes in a row ended within a task; a maintainer raises it before each one.
     Units: `at_ms`, `vacuumed_ms` in ms since the Unix epoch.
     """
 
@@ -136,6 +137,7 @@ class MaintenanceRecord(Message):
     last: MaintenanceChore | None = None
     next: MaintenanceChore | None = None
     vacuumed_ms: int | None = None
+    deaths: NonNegativeInt = 0
 
 
 class TableRecord(Message):

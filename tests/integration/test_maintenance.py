@@ -21,7 +21,7 @@ from tidegate_delta.schema.arrow_types import from_arrow
 from tidegate_delta.schema.types import format_schema
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
 from tidegate_messages.published_records import TableRecord
-from tidegate_producers.history.table_history import history
+from tidegate_producers.history.table_history import HistoryEntry, history
 from tidegate_producers.maintenance import service
 from tidegate_producers.maintenance.__main__ import app
 from tidegate_producers.maintenance.service import Maintainer
@@ -43,6 +43,7 @@ from tidegate_runtime.table_io.open_table import open_snapshot
 pytestmark = pytest.mark.broker
 
 FILES, ROWS = 60, 20
+TASKS = 4
 WAIT_S = 60.0
 EAGER = {"file_age_s": "0", "pause_s": "0.2"}
 
@@ -77,6 +78,11 @@ def created(client: Client, folder: Path) -> TableRecord:
     made = proposal_builders.create(target, stamp, protocol, metadata, adds)
     assert client.propose(made).status == "committed"
     return client.require(folder.as_uri())
+
+
+def packings(store: LocalStore) -> list[HistoryEntry]:
+    """Return the versions by which files were packed."""
+    return [entry for entry in history(store) if entry.operation == "OPTIMIZE"]
 
 
 def delete_one_by_one(line: Line, place: TableLocation, over: threading.Event) -> list[int]:
@@ -116,12 +122,13 @@ def test_a_maintainer_that_dies_packs_a_busy_table_and_refuses_nobody(line: Line
             ]
             for maintainer in maintainers:
                 maintainer.start()
-            until(lambda: open_snapshot(store).files.num_rows < 20, "few files", WAIT_S)
+            until(lambda: len(packings(store)) >= TASKS, "packings beside writers", WAIT_S)
         finally:
             over.set()
         gone = deleting.result(WAIT_S)
         appender.join(WAIT_S)
     assert {outcome.status for outcome in appender.outcomes.values()} == {"committed"}
+    until(lambda: open_snapshot(store).files.num_rows < 20, "few files", WAIT_S)
     for maintainer in maintainers:
         assert maintainer.child.stop() == 0, maintainer.child.tail()
 
@@ -138,8 +145,7 @@ def test_a_maintainer_that_dies_packs_a_busy_table_and_refuses_nobody(line: Line
     expected = [("first", number) for number in sorted({*range(FILES * ROWS)} - {*gone})]
     expected += [("w0", number) for number in range(len(appender.outcomes))]
     assert held == expected
-    entries = [entry for entry in history(store) if entry.operation == "OPTIMIZE"]
-    assert entries
+    entries = packings(store)
     alone = [entry for entry in entries if entry.proposals == 1]
     assert all((one.user_metadata or "").startswith("tidegate maintain: ") for one in alone)
     packed = sum(int(entry.metrics["numRemovedFiles"]) for entry in entries)
@@ -177,7 +183,7 @@ def test_the_same_task_twice_is_done_once_and_a_writer_that_is_first_wins(
         store = LocalStore(folder.as_uri())
         meanwhile.append(maintain)
         assert maintain() == "committed"
-        entries = [entry for entry in history(store) if entry.operation == "OPTIMIZE"]
+        entries = packings(store)
         assert [entry.metrics["numRemovedFiles"] for entry in entries] == [str(FILES)]
         refused = [entry for entry in history(store) if entry.refused]
         assert refused == []

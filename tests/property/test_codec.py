@@ -229,7 +229,7 @@ MAINTENANCE = message(
         "about": st.sampled_from(["pause", "report"]),
         "at_ms": INT64,
     },
-    {"reason": TEXT, "last": MAINTENANCE_TASK, "next": MAINTENANCE_TASK, "vacuumed_ms": INT64},
+    {"reason": TEXT, "last": MAINTENANCE_TASK, "next": MAINTENANCE_TASK, "deaths": COUNT},
 )
 COLUMN = st.recursive(
     message({"name": TEXT}, {"before": TEXT, "type": TEXT, "type_before": TEXT}),

@@ -120,7 +120,8 @@ def show_history(
 ) -> Result:
     """Show the table's versions: operation, engine, metrics, and how many proposals each holds."""
     entries = list(history(store_for(location_of(uri, settings)), limit))
-    titles = ("version", "time (UTC)", "operation", "proposals", "refused", "metrics", "engine")
+    counts = ("proposals", "refused", "metrics")
+    titles = ("version", "time (UTC)", "operation", *counts, "engine", "user metadata")
     return Result(
         [vars(entry) for entry in entries],
         lambda: show(titles, [_history_row(entry) for entry in entries]),
@@ -300,4 +301,5 @@ def _history_row(entry: HistoryEntry) -> tuple[object, ...]:
         entry.refused,
         metrics,
         engine,
+        entry.user_metadata or "",
     )

@@ -444,7 +444,7 @@ def _reason(table: MaintainedTable, policy: Policy, now_ms: int, *, waits: bool)
     small = [file for file in files if _is_small(file, table)]
     young = [file for file in small if now_ms - file.modified_ms < policy.file_age_ms]
     if table.packing_points <= 0:
-        return f"its {table.files} files are few, or large, and few of its rows are deleted"
+        return f"its files are few ({table.files}) or large, and few of its rows are deleted"
     if young:
         return f"{len(young)} of its {len(small)} small files are younger than maintain.file_age_s"
     return f"its {len(small)} small files are too few of one size in a partition to be packed"

@@ -36,7 +36,13 @@ def publish_maintenance(bus: Bus, topics: Topics, *records: MaintenanceRecord) -
 
 
 def resume(bus: Bus, topics: Topics, table: UUID) -> None:
-    """End the pause of a table. Raises: Unavailable."""
+    """End the pause of a table, and forget processes that died within its tasks.
+
+    Raises: Unavailable; Misconfigured, when the topic is missing.
+    """
+    report = read_maintenance(bus, topics)[1].get(table)
+    if report is not None and report.deaths:
+        publish_maintenance(bus, topics, report.model_copy(update={"deaths": 0}))
     producer = bus.producer()
     producer.publish(TopicPartition(topics.maintenance, 0), f"pause/{table}".encode(), None)
     producer.close()

@@ -24,7 +24,6 @@ from tidegate_producers.cached_clients import store_for
 from tidegate_producers.maintenance.machine import (
     Budget,
     Chore,
-    MaintainedTable,
     Plan,
     Policy,
     plan,
@@ -68,6 +67,12 @@ COMMITTED: Final = "committed"
 GONE: Final = "files_gone"
 """The outcome of a task some of whose files are live no more."""
 
+DEATHS_MAX: Final = 3
+DIED: Final = (
+    f"{DEATHS_MAX} processes have died within its tasks, perhaps for lack of memory: give them "
+    "more, or lower its delta.targetFileSize, and `tidegate maintain resume` it"
+)
+
 STALLED_S: Final = 1_800.0
 """How long a task may take, most of all a vacuum, before the service counts as stalled."""
 
@@ -93,7 +98,8 @@ class Maintainer:
         self._resting: dict[UUID, tuple[float, str]] = {}
         self._faults: dict[UUID, Faults] = {}
         self._reports: Records | None = None
-        self._changed: dict[UUID, MaintenanceRecord] = {}
+        self._changed: Records = {}
+        self._deaths: dict[UUID, int] = {}
         interval_s = self._section.vacuum_interval_s
         self._policy = Policy(
             round(1000 * self._section.file_age_s),
@@ -117,6 +123,7 @@ class Maintainer:
                     stopping.wait(self._section.pause_s)
         except Stopped as given_up:
             log_event(_log, "given_up", why=given_up)
+            self._publish()
         finally:
             self._client.close()
 
@@ -146,7 +153,7 @@ class Maintainer:
             if self._running.stopping.is_set() or self._section.is_quiet(self._now_ms()):
                 break
             with self._of_table(task.table):
-                outcome = self._do(task)
+                outcome = self._done(task)
                 done += outcome == COMMITTED
                 self._note(task, outcome)
                 if outcome == COMMITTED and counts[task.table] == 1 and not once:
@@ -159,6 +166,7 @@ class Maintainer:
     def _look(self, only: UUID | None = None) -> Records:
         """Read the registry, the pauses, and the logs of tables that have new versions."""
         pauses, reports = read_maintenance(self._bus, self._topics)
+        self._deaths = {table: report.deaths for table, report in reports.items()}
         if self._reports is None:
             self._reports = reports
             self._budget = _spent_before(self._budget, reports)
@@ -195,8 +203,7 @@ class Maintainer:
         """Read a table's log, if it has a version that was not read."""
         record = known.record
         if known.snapshot is None or known.snapshot.version < record.published_through:
-            written = known.read()
-            metrics.MAINTAIN_WRITTEN.labels(record.name).inc(written)
+            self._refresh(known)
         facts = known.facts
         assert facts is not None, "it was read"
         known.facts = replace(
@@ -209,19 +216,20 @@ class Maintainer:
         )
         metrics.MAINTAIN_HEALTH.labels(record.name).set(facts.health)
 
+    def _refresh(self, known: KnownTable) -> None:
+        metrics.MAINTAIN_WRITTEN.labels(known.record.name).inc(known.read())
+
     def _plan(self, pauses: Records) -> Plan:
         """Return the plan for tables that are neither paused nor resting."""
-        held = self._held(pauses)
-        facts: list[MaintainedTable] = [
-            known.facts
-            for table, known in self._tables.items()
-            if known.facts is not None and table not in held
-        ]
-        left_bytes = self._budget.left_bytes(self._now_ms())
+        held, now_ms = self._held(pauses), self._now_ms()
+        every = [known.facts for known in self._tables.values() if known.facts is not None]
+        free = [facts for facts in every if facts.table not in held]
+        left_bytes = self._budget.left_bytes(now_ms)
         metrics.MAINTAIN_BUDGET.set(left_bytes)
-        planned = plan(facts, self._policy, left_bytes, self._now_ms())
+        planned = plan(free, self._policy, left_bytes, now_ms)
+        due = plan(every, self._policy, left_bytes, now_ms) if held else planned
         backlog = dict.fromkeys(self._tables, 0)
-        for task in planned.tasks:
+        for task in due.tasks:
             backlog[task.table] += task.cost_bytes
         for table, size_bytes in backlog.items():
             metrics.MAINTAIN_BACKLOG.labels(self._tables[table].record.name).set(size_bytes)
@@ -233,11 +241,24 @@ class Maintainer:
         if self._section.is_quiet(self._now_ms()):
             return dict.fromkeys(self._tables, f"quiet hours, {self._section.quiet_hours}")
         held = {table: why for table, (until_s, why) in self._resting.items() if now_s < until_s}
+        held |= {table: DIED for table, deaths in self._deaths.items() if deaths >= DEATHS_MAX}
         held |= {
             table: f"paused: {record.reason or 'no reason was given'}"
             for table, record in pauses.items()
         }
         return {table: why for table, why in held.items() if table in self._tables}
+
+    def _done(self, task: Chore) -> str:
+        """Do a task, and return its outcome. A process that dies within leaves a note of that.
+
+        Raises: as `_do`.
+        """
+        self._keep(task.table, deaths=self._deaths.get(task.table, 0) + 1)
+        self._publish()
+        try:
+            return self._do(task)
+        finally:
+            self._keep(task.table, deaths=0)
 
     def _do(self, task: Chore) -> str:
         """Do a task, and return its outcome: COMMITTED, or why it gave way.
@@ -253,10 +274,10 @@ class Maintainer:
             vacuum(self._client, place, VacuumRequest(), claims, write)
             outcome = COMMITTED
         else:
-            known.read()
+            self._refresh(known)
             bins = bins_at(known.current, task.bins)
             outcome = GONE if bins is None else self._rewrite(known, task, bins, write)
-        known.read()
+        self._refresh(known)
         return outcome
 
     def _rewrite(
@@ -339,6 +360,10 @@ class Maintainer:
                 reason=reason,
                 vacuumed_ms=known.vacuumed_ms,
             )
+        self._publish()
+
+    def _publish(self) -> None:
+        """Publish the reports that have changed, durably. Raises: Unavailable."""
         if self._changed:
             publish_maintenance(self._bus, self._topics, *self._changed.values())
             self._changed.clear()

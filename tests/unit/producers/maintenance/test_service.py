@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -97,7 +98,7 @@ def test_small_files_are_packed_once_and_the_history_says_by_whom(maintained: Ma
     report = maintained.report
     assert report.last is not None
     assert (report.last.kind, report.last.outcome) == ("pack", "committed")
-    assert "1 files are few" in (report.reason or "")
+    assert "its files are few (1)" in (report.reason or "")
 
 
 def test_a_plan_proposes_nothing_and_a_pause_holds_a_table(maintained: Maintained) -> None:
@@ -173,6 +174,40 @@ def test_a_stop_within_a_task_leaves_no_proposal(
         maintained.run()
     assert "given_up" in caplog.text
     assert len(maintained.line.gate.sent) == count
+
+
+def test_a_table_within_whose_tasks_processes_die_is_left_alone_until_it_is_resumed(
+    maintained: Maintained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        """The process is gone."""
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.Maintainer, "_do", die)
+        # A process that is gone publishes nothing.
+        patch.setattr(module.Maintainer, "_keep", keep_until_it_dies)
+        for _ in range(module.DEATHS_MAX):
+            with pytest.raises(Killed):
+                maintained.run()
+    assert maintained.report.deaths == module.DEATHS_MAX
+    maintained.run()
+    assert maintained.files == FILES
+    assert maintained.maintainer().planned().reasons == {TABLE: module.DIED}
+    resume(maintained.line.gate, maintained.line.gate.topics, TABLE)
+    maintained.run()
+    assert maintained.files == 1
+    assert maintained.report.deaths == 0
+
+
+_keep = Maintainer._keep
+
+
+def keep_until_it_dies(self: Maintainer, table: UUID, **changed: object) -> None:
+    if changed != {"deaths": 0}:
+        _keep(self, table, **changed)
 
 
 def test_a_table_that_fails_rests_and_the_plan_says_why(maintained: Maintained) -> None:
