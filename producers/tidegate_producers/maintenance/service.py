@@ -289,23 +289,27 @@ class Maintainer:
         write = replace(write, proposal_id=task.proposal_id(attempt))
         place = TableLocation(known.record.table_root, self._settings.storage)
         request = OptimizeRequest(purges=task.kind == "purge", is_auto=True)
-        packer = Packer(self._client, place, request, write, self._compact)
+        packer = Packer(self._client, place, request, write, partial(self._compact, known))
         try:
             packer.commit(known.current, bins)
         except Rejected as rejected:
             is_reused = rejected.rule == ID_REUSED
             if not is_reused or not self._is_committed(known, task, attempt):
                 if is_reused or rejected.outcome.status == "rejected":
-                    known.attempts[identity] = attempt + 1
+                    known.refused(identity)
                 return _gave_way(rejected)
         reach("after_rewrite")
         known.rewritten_bytes += task.cost_bytes
         known.early_bytes += task.early_bytes
-        known.attempts.pop(identity, None)
         return COMMITTED
 
-    def _compact(self, compacting: Compacting, bins: Sequence[Bin]) -> Sequence[CompactionResult]:
-        """Compact bins one by one, unless the service is to end. Raises: Stopped."""
+    def _compact(
+        self, known: KnownTable, compacting: Compacting, bins: Sequence[Bin]
+    ) -> Sequence[CompactionResult]:
+        """Compact bins one by one, at the expense of the budget, whatever the proposal's outcome.
+
+        Raises: Stopped, if the service is to end.
+        """
         results: list[CompactionResult] = []
         for each in bins:
             if self._running.stopping.is_set():
@@ -313,6 +317,8 @@ class Maintainer:
                     f"{compacting.place.root}: the task is given up; nothing was proposed"
                 )
             results += compact_here(compacting, [each])
+            self._budget = self._budget.after(self._now_ms(), each.size)
+            metrics.MAINTAIN_REWRITTEN.labels(known.record.name).inc(each.size)
             self._running.health.progress(NAME)
         reach("after_compact")
         return results
@@ -336,8 +342,6 @@ class Maintainer:
         known, now_ms = self._tables[task.table], self._now_ms()
         metrics.MAINTAIN_TASKS.labels(task.name, task.kind, outcome).inc()
         if outcome == COMMITTED:
-            self._budget = self._budget.after(now_ms, task.cost_bytes)
-            metrics.MAINTAIN_REWRITTEN.labels(task.name).inc(task.cost_bytes)
             known.served_ms = now_ms
             self._faults.pop(task.table, None)
         else:

@@ -42,6 +42,9 @@ from tidegate_runtime.table_io.open_table import open_snapshot, refresh
 
 AUTO_COMPACT: Final = "delta.autoOptimize.autoCompact"
 TARGET_SIZE: Final = "delta.targetFileSize"
+ATTEMPTS_KEPT: Final = 1_000
+"""Tasks of which a refusal is remembered; one that is forgotten is found out again, by a cancel."""
+
 LOOKED_AT_MAX: Final = 50_000
 """How many files of a table are looked at one by one: the next ones follow once these are packed.
 """
@@ -66,6 +69,12 @@ class KnownTable:
     vacuumed_ms: int | None = None
     served_ms: int | None = None
     attempts: dict[UUID, int] = field(default_factory=dict)
+
+    def refused(self, identity: UUID) -> None:
+        """Note that the id of a task's proposal was refused for good: the next one gets another."""
+        self.attempts[identity] = self.attempts.get(identity, 0) + 1
+        if len(self.attempts) > ATTEMPTS_KEPT:
+            del self.attempts[next(iter(self.attempts))]
 
     @property
     def current(self) -> Snapshot:

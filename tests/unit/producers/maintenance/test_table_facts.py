@@ -51,7 +51,7 @@ def known(line: Line) -> KnownTable:
     return KnownTable(record, line.yes.store)
 
 
-def test_files_are_told_by_partition_and_only_what_is_new_counts_as_written(line: Line) -> None:
+def test_files_are_listed_by_partition_and_only_what_is_new_counts_as_written(line: Line) -> None:
     for k in range(3):
         line.write(pa.table({"k": [k], "p": ["a"]}), partitionColumns="p")
     table = known(line)
