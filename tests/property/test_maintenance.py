@@ -213,3 +213,26 @@ def test_every_table_is_served_though_one_always_has_better_tasks() -> None:
             served |= {task.table.int} - {1}
         now_ms += HOUR_MS // 4
     assert served == set(poor)
+
+
+def test_a_stream_leaves_about_twice_the_root_of_its_files() -> None:
+    """A file a second for six hours, packed every minute, in a partition that never grows cold."""
+    table, now_ms, count = replace(of_files({"": []}), target_bytes=128 * MIB), NOW_MS, 0
+    for minute in range(6 * 60):
+        now_ms += 60_000
+        fresh = [FileFacts(f"{minute}-{n}", 5_000, now_ms - 60_000) for n in range(60)]
+        count += len(fresh)
+        files = [*(table.partitions[0].files if table.partitions else ()), *fresh]
+        grown = replace(
+            of_files({"": files}, 1, 5_000 * count),
+            rewritten_bytes=table.rewritten_bytes,
+            early_bytes=table.early_bytes,
+            target_bytes=table.target_bytes,
+        )
+        tasks, _ = tasks_of(grown, POLICY, now_ms)
+        after = done(grown, tasks, now_ms)
+        early = grown.early_bytes + sum(task.early_bytes for task in tasks)
+        table = replace(after, target_bytes=grown.target_bytes, early_bytes=early)
+        assert table.files <= 60 + 2.5 * count**0.5
+    assert table.rewritten_bytes <= AMPLIFICATION_MAX * 5_000 * count
+    assert max(file.size_bytes for file in table.partitions[0].files) >= 64 * MIB
