@@ -144,7 +144,9 @@ def test_what_is_left_is_what_nobody_deleted(dice: st.DataObject, members: int) 
             batch += [made] if made else []
         if dice.draw(st.booleans()):
             ledger.gate.restart()
-        for made, outcome in zip(batch, ledger.gate.ask(*batch), strict=True):
+        made_by_id = {made.proposal_id: made for made in batch}
+        for outcome in ledger.gate.ask(*batch):
+            made = made_by_id[outcome.proposal_id]
             if outcome.rejection is None:
                 gone |= ledger.wanted.get(str(made.proposal_id), set())
             elif outcome.rejection.rule == "concurrent_delete_delete":

@@ -38,6 +38,7 @@ from tidegate_delta.deletion_vectors.descriptors import inline
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_delta.log.actions import DeletionVector
 from tidegate_delta.log.file_names import commit_name, in_log
+from tidegate_messages.outcome import Outcome
 from tidegate_messages.proposal import Operation, Proposal, ReadSet
 from tidegate_runtime.table_io.deletion_vector_reader import read_vector
 
@@ -232,6 +233,46 @@ class Table:
         made = self.by_vectors(live, version, asked, hit, rows=rows, op="update")
         return _meaning(made, meaning)
 
+    def rewrite(self, live: Live, version: int) -> tuple[Proposal, Meaning] | None:
+        """Return an update that replaces each file with a matching row, with change files."""
+        asked, x = self.predicate(), self.dice.randrange(30)
+
+        def meaning(there: Iterable[Fact]) -> Change:
+            return Change(became=[(f, f._replace(x=x)) for f in there if holds(asked, f)])
+
+        hit = self.hit(live, asked)
+        if not hit:
+            return None
+        rows, all_changes = list[Row](), list[tuple[Fact, Fact]]()
+        for path in hit:
+            before = self.rows({path: live[path]})
+            change = meaning(before)
+            new = dict(change.became)
+            rows += [_removal(live[path]), *self.files([new.get(fact, fact) for fact in before])]
+            all_changes += change.became
+        rows += self.change_files(Change(became=all_changes))
+        reads, operation = ReadSet(predicates=(asked,), files=tuple(hit)), Operation(name="UPDATE")
+        return proposal(*rows, read_version=version, reads=reads, operation=operation), meaning
+
+    def overwrite(self, live: Live, version: int) -> tuple[Proposal, Meaning] | None:
+        """Return an overwrite of a partition, or of the whole table, without change files."""
+        p = self.dice.choice((1, 2))
+        asked: Row = {"op": "=", "column": "p", "value": p}
+        is_whole = self.dice.random() < 0.3
+        gone = [path for path, file in live.items() if is_whole or _partition(file.row) == p]
+        came = [self.fact()._replace(p=p)] if self.dice.random() < 0.7 else []
+        if not gone:
+            return None
+        reads = ReadSet(files=tuple(gone), predicates=(_typed(asked),))
+        reads = ReadSet(whole_table=True) if is_whole else reads
+        rows = [*(_removal(live[path]) for path in gone), *self.files(came)]
+        made = proposal(*rows, read_version=version, reads=reads, cdc_mode="implicit")
+
+        def meaning(there: Iterable[Fact]) -> Change:
+            return Change(lost=[f for f in there if is_whole or f.p == p], came=came)
+
+        return made, meaning
+
     def by_vectors(
         self,
         live: Live,
@@ -249,7 +290,7 @@ class Table:
                 hit[path],
                 op=op,
                 num_records=len(self.facts[path]),
-                base=_vector(live[path].gone).unique_id if live[path].gone else None,
+                base=_base(live[path]),
             )
             for path in sorted(hit.keys() - set(without))
         ]
@@ -314,7 +355,10 @@ class Table:
     def propose(self) -> Proposal | None:
         """Return a proposal of a writer that read one of the last versions."""
         version = max(1, len(self.live) - 1 - self.dice.choice((0, 0, 0, 1, 2, 4)))
-        kinds = [self.append, self.counted, self.delete, self.delete, self.update, self.compact]
+        kinds = [
+            *(self.append, self.counted, self.delete, self.delete, self.update),
+            *(self.rewrite, self.rewrite, self.overwrite, self.compact, self.compact),
+        ]
         made = self.dice.choice(kinds)(self.live[version], version)
         if made is None:
             return None
@@ -339,6 +383,17 @@ class Table:
             self.live.append(self.after(before, rows))
             assert +Counter(self.rows(self.live[-1])) == +self.now, f"version {version}"
             assert Counter(self.feed(before, rows)) == expected, f"the feed of version {version}"
+
+    def lost_to_a_rewrite(self, one: Proposal, outcome: Outcome) -> bool:
+        """Return whether a proposal that changes data was refused for a compaction's sake."""
+        rejection = outcome.rejection
+        if one.row_mapping or rejection is None:
+            return False
+        if rejection.winner_version is None:
+            return True
+        winner = self.gate.entries()[rejection.winner_version][0]["commitInfo"].get("tidegate", {})
+        members = winner.get("accepted", ())
+        return bool(members) and all("row_mapping" in member for member in members)
 
     @property
     def accepted(self) -> set[str]:
@@ -432,6 +487,11 @@ def _vector(gone: Iterable[int]) -> DeletionVector:
     return inline(of_rows(sorted(gone)))
 
 
+def _base(file: File) -> str | None:
+    vector = file.row.get("deletionVector")
+    return DeletionVector.model_validate(vector).unique_id if vector else None
+
+
 def _exchange(file: File, gone: frozenset[int]) -> list[Row]:
     """Return the actions that replace a file's deletion vector."""
     result = {key: one for key, one in file.row.items() if key != "deletionVector"}
@@ -468,4 +528,8 @@ def test_exactly_the_proposals_in_the_log_took_effect(seed: int) -> None:
             str(outcome.proposal_id) for outcome in result if outcome.status == "committed"
         }
         assert len(result) == len(batch)
+        made_by_id = {made.proposal_id: made for made in batch}
+        for outcome in result:
+            made = made_by_id[outcome.proposal_id]
+            assert not table.lost_to_a_rewrite(made, outcome), outcome.rejection
         assert committed == table.accepted & {str(outcome.proposal_id) for outcome in batch}

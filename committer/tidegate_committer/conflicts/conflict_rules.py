@@ -47,8 +47,12 @@ from tidegate_committer.conflicts.table_conflict_rules import (
 )
 from tidegate_committer.intake.candidate import REPLACES_TABLE
 from tidegate_committer.intake.proposal_actions import PartitionKey, canonical
-from tidegate_committer.row_level.row_deletes import gone_for, rows_in_the_way
-from tidegate_committer.row_level.row_relocation import carried
+from tidegate_committer.row_level.row_deletes import are_untouched, gone_for, rows_in_the_way
+from tidegate_committer.row_level.row_relocation import (
+    carried,
+    removals_that_follow,
+    vectors_that_follow,
+)
 from tidegate_committer.state.log_entry import Entry, WriteSummary
 from tidegate_committer.state.table_definition import TableDefinition
 from tidegate_delta.features import row_tracking
@@ -95,6 +99,7 @@ def _touches_none_of(rebase_state: RebaseState, removed: Set[str]) -> bool:
         and removed.isdisjoint(candidate.files_read)
         and removed.isdisjoint(candidate.content.removed)
         and removed.isdisjoint(candidate.intended)
+        and removed.isdisjoint(candidate.followed)
     )
 
 
@@ -155,7 +160,7 @@ __all__ = [
     "follow",
 ]
 
-RULES_VERSION: Final = 16
+RULES_VERSION: Final = 17
 """Raised with every change that can change a decision. Every entry names it, so that a committer
 knows whether the rejections that an entry implies were decided by its own rules.
 """
@@ -323,10 +328,21 @@ def concurrent_delete_read(rebase_state: RebaseState, winner: Entry) -> Conflict
 
 
 def concurrent_delete_delete(rebase_state: RebaseState, winner: Entry) -> ConflictFinding | None:
-    """The winner removed a file that the proposal removes too."""
-    twice = winner.removed & rebase_state.candidate.content.removed
-    if twice and rebase_state.candidate.moves:
-        twice -= carried(rebase_state.candidate, winner, rebase_state.known)
+    """The winner removed a file that the proposal removes too, or changed rows of such a file where
+    an earlier winner had moved them.
+    """
+    candidate, known = rebase_state.candidate, rebase_state.known
+    twice = winner.removed & candidate.content.removed
+    if twice and candidate.moves:
+        twice -= carried(candidate, winner, known)
+    if twice and winner.moved:
+        twice -= removals_that_follow(candidate, winner)
+        twice -= vectors_that_follow(candidate, winner, known).keys()
+    twice |= {
+        removal.rows.path
+        for removal in candidate.leaving
+        if not are_untouched(removal.rows, winner, known)
+    }
     if not twice:
         return None
     finding = ConflictFinding(f"removed {min(twice)!r} too", min(twice))

@@ -11,8 +11,14 @@ from itertools import chain
 from tidegate_committer.admission.admission_rules import level_of
 from tidegate_committer.conflicts.concurrent_appends import needs_statistics
 from tidegate_committer.intake.candidate import Candidate
+from tidegate_committer.row_level.moved_removals import files_that_lose_rows
 from tidegate_committer.row_level.row_deletes import concerned
-from tidegate_committer.row_level.row_relocation import at_head, passed, vectors_of_moves
+from tidegate_committer.row_level.row_relocation import (
+    at_head,
+    depends_on_rows,
+    passed,
+    vectors_of_moves,
+)
 from tidegate_committer.state.fetched_inputs import (
     FetchedInputs,
     Growth,
@@ -62,10 +68,10 @@ def wanted(
         if candidate.is_plain_append or not _is_open(state, candidate):
             continue
         versions.update(_versions(state, candidate, known))
-        if not (candidate.intents or candidate.tolerates_row_deletes):
+        if not depends_on_rows(candidate, state.since(candidate.read_version)):
             continue
         last = at_head(candidate, state.since(candidate.read_version))
-        for path in last.intended & state.files.keys():
+        for path in files_that_lose_rows(last) & state.files.keys():
             if path not in known.files:
                 files.add(path)
         if burden(state, candidate, known) > vector_bytes_max:
@@ -81,7 +87,7 @@ def wanted(
 
 def burden(state: TableState, candidate: Candidate, known: FetchedInputs) -> int:
     """Return how many bytes of deletion vectors must be read for a candidate."""
-    if not (candidate.intents or candidate.tolerates_row_deletes):
+    if not depends_on_rows(candidate, state.since(candidate.read_version)):
         return 0
     return size_of(known_vectors(state, candidate, known))
 
@@ -136,7 +142,8 @@ def _vectors(
     for intent in candidate.intents:
         if intent.inline is None:
             yield intent.vector
-        file = known.files.get(intent.path)
+    for path in sorted(files_that_lose_rows(candidate)):
+        file = known.files.get(path)
         if file is not None and file.deletion_vector is not None:
             yield file.deletion_vector
     for revision in revisions:

@@ -39,7 +39,7 @@ from tidegate_committer.intake.refusals import (
     MALFORMED,
     NOT_SUPPORTED,
 )
-from tidegate_committer.row_level import row_deletes, row_relocation
+from tidegate_committer.row_level import moved_removals, row_deletes, row_relocation
 from tidegate_committer.row_level.row_deletes import concerned
 from tidegate_committer.state.log_entry import Entry
 from tidegate_committer.state.table_definition import TableDefinition, table_definition_after
@@ -267,10 +267,10 @@ def unreadable_rows(view: DecisionInput, command: Consider) -> Verdict | None:
     This is checked before conflicts, because the log does not say whether a file can be read.
     """
     candidate, state = command.candidate, view.state
-    if not (candidate.intents or candidate.tolerates_row_deletes):
-        return None
     if state.version < 0:
         rejection: Rejection | None = row_deletes.no_table() if candidate.intents else None
+    elif not row_relocation.depends_on_rows(candidate, state.since(candidate.read_version)):
+        return None
     elif burden(state, candidate, view.known) > view.policy.vector_bytes_max:
         rejection = row_deletes.too_heavy(view.policy)
     else:
@@ -300,8 +300,10 @@ def meets_rewritten_rows(view: DecisionInput, command: Consider) -> Verdict | No
 
 
 def _moves_rows_of(candidate: Candidate, member: Entry) -> bool:
-    seen = candidate.intended | candidate.files_read if member.moved else frozenset[str]()
-    return not seen.isdisjoint(member.moved)
+    if not member.moved:
+        return False
+    named = candidate.intended | candidate.files_read | candidate.followed
+    return not (named | candidate.content.removed).isdisjoint(member.moved)
 
 
 def conflicting(view: DecisionInput, command: Consider) -> Verdict | Consider | None:
@@ -328,6 +330,19 @@ def conflicting(view: DecisionInput, command: Consider) -> Verdict | Consider | 
     if isinstance(result, Conflict):
         return _negative(view, command, result.rejection, is_implied=True)
     return None if result.candidate is candidate else command._replace(candidate=result.candidate)
+
+
+def removes_moved_files(view: DecisionInput, command: Consider) -> Verdict | Consider | None:
+    """Go on with the removes of files that winners compacted as removes of their rows, where these
+    are now; reject it if the table allows no such change.
+    """
+    candidate, state = command.candidate, view.state
+    if not candidate.leaving:
+        return None
+    result = moved_removals.at_head(candidate, state.table_definition, view.known)
+    if isinstance(result, Rejection):
+        return _negative(view, command, result, is_implied=False)
+    return command._replace(candidate=result)
 
 
 def behind_a_table_change(view: DecisionInput, command: Consider) -> Verdict | None:
@@ -446,6 +461,7 @@ STEPS: Final[tuple[Step, ...]] = (
     unreadable_rows,
     meets_rewritten_rows,
     conflicting,
+    removes_moved_files,
     patched,
     cannot_share_entry,
     reject_at_head,

@@ -2,15 +2,23 @@
 
 A producer that floods the table delays only itself. The producer's name is a header that is not
 verified, so it only affects the order and grants nothing.
+
+Rewrites, which pack files and change no rows, let other proposals go first, for REWRITE_WAITS_S at
+most.
 """
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from math import inf
+from typing import Final
 
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_reader import full_size
+
+REWRITE_WAITS_S: Final = 5.0
+"""How long a rewrite lets proposals go first that came after it. In seconds."""
 
 
 @dataclass(frozen=True)
@@ -24,25 +32,34 @@ class QueuedCandidate:
 @dataclass
 class FairQueue:
     """The waiting candidates, oldest first. `last` are the producers of those decided last;
-    `deferred` are the candidates that are out of the queue while something is read for them.
+    `deferred` are the candidates that are out of the queue while something is read for them;
+    `behind` are rewrites that let others go first, and what must come after these.
+
+    Law: while a candidate is behind, another one waits or is deferred
     """
 
     waiting: deque[QueuedCandidate] = field(default_factory=deque)
     last: frozenset[str] = frozenset()
     deferred: list[QueuedCandidate] = field(default_factory=list)
+    behind: list[QueuedCandidate] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.waiting)
 
     def __bool__(self) -> bool:
-        return bool(self.waiting or self.deferred)
+        return bool(self.waiting or self.deferred or self.behind)
 
     def __getitem__(self, place: int) -> QueuedCandidate:
         return self.waiting[place]
 
     def join(self, candidate: Candidate, now_s: float) -> None:
-        """Add a candidate at the end."""
-        self.waiting.append(QueuedCandidate(candidate, now_s))
+        """Add a candidate at the end: a rewrite behind all others that wait."""
+        queued = QueuedCandidate(candidate, now_s)
+        if self.behind or candidate.is_rewrite:
+            self.behind.append(queued)
+            self._bring_up(len(self.waiting))
+        else:
+            self.waiting.append(queued)
 
     def replace(self, place: int, candidate: Candidate) -> None:
         """Replace the candidate at a place by the same one with its claim check read."""
@@ -83,6 +100,7 @@ class FairQueue:
             self.last = _producers(self.waiting, count)
         for _ in range(count):
             self.waiting.popleft()
+        self._bring_up(len(self.waiting))
 
     def leave(self, offsets: Collection[int]) -> None:
         """Remove the candidates with these offsets."""
@@ -92,10 +110,13 @@ class FairQueue:
         self.deferred = [
             queued for queued in self.deferred if queued.candidate.offset not in offsets
         ]
+        self.behind = [queued for queued in self.behind if queued.candidate.offset not in offsets]
+        self._bring_up(len(self.waiting))
 
     def everybody(self) -> list[QueuedCandidate]:
         """Remove all candidates, those set aside too, and return them."""
-        all_of_them, self.waiting, self.deferred = [*self.deferred, *self.waiting], deque(), []
+        all_of_them = [*self.deferred, *self.waiting, *self.behind]
+        self.waiting, self.deferred, self.behind = deque(), [], []
         return all_of_them
 
     def defer(self, start: int, count: int, needs: Callable[[Candidate], bool]) -> None:
@@ -131,15 +152,37 @@ class FairQueue:
             self.waiting.insert(place, queued)
         self.deferred = []
 
-    def share_out(self, start: int, count: int) -> None:
+    def _bring_up(self, place: int, overdue_s: float = -inf) -> None:
+        """Move into the queue, at a place, what need not be behind.
+
+        That is a rewrite if no other candidate waits, all rewrites from before `overdue_s`, and
+        what no longer comes after a rewrite in its series.
+        """
+        if not self.behind:
+            return
+        is_idle, series, left = not self.waiting, set[str | None](), list[QueuedCandidate]()
+        for queued in self.behind:
+            own = _series(queued.candidate)
+            is_held = queued.candidate.is_rewrite and queued.since_s >= overdue_s and not is_idle
+            if is_held or own in series:
+                left.append(queued)
+                series |= {own} - {None}
+            else:
+                is_idle = is_idle and not queued.candidate.is_rewrite
+                self.waiting.insert(place, queued)
+                place += 1
+        self.behind = left
+
+    def share_out(self, start: int, count: int, now_s: float) -> None:
         """Move a fair choice of `count` candidates to place `start`: producers in turn, oldest
-        first.
+        first. Rewrites that have waited for REWRITE_WAITS_S are among those to choose from.
 
         Producers with a turn in the entry before (those before `start`, else those decided last)
         come after the others, so that none starves even if an entry holds one proposal.
         Law: no candidate is lost, each producer's candidates keep their order, and if all fit
         nothing moves. The chosen keep the order of arrival.
         """
+        self._bring_up(start, now_s - REWRITE_WAITS_S)
         if len(self.waiting) - start <= count:
             return
         before = _producers(self.waiting, start) if start else self.last

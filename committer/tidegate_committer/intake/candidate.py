@@ -8,7 +8,12 @@ from uuid import UUID
 from tidegate_committer.cached_property import CachedProperty
 from tidegate_committer.intake.identity_leases import IdentityEffects
 from tidegate_committer.intake.proposal_actions import EMPTY, CheckedActions, canonical
-from tidegate_committer.intake.row_intents import Relocations, RowDelete
+from tidegate_committer.intake.row_intents import (
+    MovedRemoval,
+    MovedRows,
+    Relocations,
+    RowDelete,
+)
 from tidegate_committer.policy import Level
 from tidegate_delta.data_skipping.predicate_tree import weight_of
 from tidegate_delta.features.row_tracking import DOMAIN as ROW_TRACKING
@@ -68,9 +73,9 @@ class Candidate:
     its new files were checked; if one is wrong, `flaw` names it.
 
     The rebase over winners sets the others: `tags` for the commitInfo, `numbers` of identity
-    columns, `came` the files into which a winner moved rows that it read, `moved_away` its intents
-    on files that a winner compacted, `removed_domains` the domains that it removes
-    because a winner set them.
+    columns, `came` the rows that it read where winners moved them, `leaving` the files that it
+    removes whose rows winners moved, `moved_away` its intents on files that a winner compacted,
+    `removed_domains` the domains that it removes because a winner set them.
     Units: `size` in bytes; `sent_ms`, the time of its record, in ms since the Unix epoch.
     """
 
@@ -89,7 +94,8 @@ class Candidate:
     tags: Mapping[str, str] | None = None
     numbers: IdentityEffects | None = None
     moves: Relocations = field(default_factory=dict)
-    came: frozenset[str] = frozenset()
+    came: tuple[MovedRows, ...] = ()
+    leaving: tuple[MovedRemoval, ...] = ()
     moved_away: tuple[RowDelete, ...] = ()
     removed_domains: frozenset[str] = frozenset()
     sent_ms: int | None = None
@@ -164,21 +170,35 @@ class Candidate:
         read = frozenset(self.reads.files)
         if not (self.content.is_plain and read <= self.content.removed):
             read = frozenset(map(canonical, read))
-        return read | self.came if self.came else read
+        return read.union(rows.path for rows in self.came) if self.came else read
+
+    @CachedProperty
+    def followed(self) -> frozenset[str]:
+        """The files into which winners moved rows that it read, or files that it removes."""
+        if not (self.came or self.leaving):
+            return frozenset()
+        return frozenset(
+            (*[rows.path for rows in self.came], *[removal.rows.path for removal in self.leaving])
+        )
 
     @CachedProperty
     def intended(self) -> frozenset[str]:
         """The canonical paths of the files from which its intents delete rows."""
         return frozenset(intent.path for intent in self.intents)
 
+    @property
+    def takes_rows(self) -> bool:
+        """Whether it deletes rows of files, or removes files whose rows winners moved."""
+        return bool(self.intents or self.leaving)
+
     @CachedProperty
     def data_changes(self) -> frozenset[bool]:
         """The values of `dataChange` of its files; an intent counts as true."""
         content = self.content
-        if not (content.removes or self.intents) and len(content.adds) == 1:
+        if not (content.removes or self.takes_rows) and len(content.adds) == 1:
             return frozenset((content.adds[0].data_change,))
         data_changes = {file.data_change for file in (*content.adds, *content.removes)}
-        return frozenset(data_changes | {True} if self.intents else data_changes)
+        return frozenset(data_changes | {True} if self.takes_rows else data_changes)
 
     @CachedProperty
     def change_kind(self) -> ChangeKind:
@@ -189,21 +209,26 @@ class Candidate:
         several of these at once.
         """
         content = self.content
-        if not (content.adds or content.removes or content.changes or self.intents):
+        if not (content.adds or content.removes or content.changes or self.takes_rows):
             return "bare"
         flags = self.data_changes
         if len(flags) > 1 or (content.changes and False in flags):
             return "mixed"
         if False in flags:
             return "rearrangement"
-        return "change" if content.removes or content.changes or self.intents else "append"
+        return "change" if content.removes or content.changes or self.takes_rows else "append"
 
     @CachedProperty
     def only_deletes_rows(self) -> bool:
         """Whether it holds row intents and nothing else."""
         content = self.content
         has_more = content.metadata or content.protocol or content.domains or self.txns
-        return bool(self.intents) and not (content.has_files or has_more)
+        return bool(self.intents) and not (content.has_files or has_more or self.leaving)
+
+    @property
+    def is_rewrite(self) -> bool:
+        """Whether it says where it moves rows and changes none, as a packing of files does."""
+        return self.proposal is not None and bool(self.proposal.row_mapping)
 
     @CachedProperty
     def tolerates_row_deletes(self) -> bool:
@@ -214,7 +239,7 @@ class Candidate:
     def is_blind_append(self) -> bool:
         """Whether it read nothing and only adds files."""
         content = self.content
-        return self.reads.is_empty and not (content.removes or content.changes or self.intents)
+        return self.reads.is_empty and not (content.removes or content.changes or self.takes_rows)
 
     @CachedProperty
     def is_rearranging(self) -> bool:
@@ -223,7 +248,7 @@ class Candidate:
             return False
         kept = self.removed_domains | {ROW_TRACKING}
         own = any(domain.domain not in kept for domain in self.content.domains)
-        return not (self.changes_definition or own or self.txns or self.intents)
+        return not (self.changes_definition or own or self.txns or self.takes_rows)
 
     @CachedProperty
     def is_plain_append(self) -> bool:

@@ -5,7 +5,7 @@ this release does not know survive.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
@@ -137,6 +137,25 @@ class CheckedActions:
             line if isinstance(line, bytes) else body_of(next(changed)) for line in self.lines
         )
         return replace(self, lines=lines, removes=removes)
+
+    def with_other_removes(
+        self, without: Collection[str], more: Sequence[Remove] = ()
+    ) -> "CheckedActions":
+        """Return the content without the removes of some canonical paths, and with more removes."""
+        kept = [remove for remove in self.removes if canonical(remove.path) not in without]
+        removes = (*kept, *more)
+        lines = (
+            *(line for line in self.lines if isinstance(line, bytes)),
+            *map(body_of, removes),
+        )
+        return replace(
+            self,
+            lines=lines,
+            removes=removes,
+            removed=frozenset(canonical(remove.path) for remove in removes),
+            removed_vectors=vectors_of(removes),
+            is_plain=False,
+        )
 
 
 EMPTY: Final = CheckedActions()

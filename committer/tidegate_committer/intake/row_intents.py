@@ -17,11 +17,11 @@ from typing import Final
 from pydantic import ValidationError
 
 from tidegate_committer.intake import path_checks
-from tidegate_committer.intake.proposal_actions import CheckedActions, canonical
+from tidegate_committer.intake.proposal_actions import CheckedActions, canonical, vector_text
 from tidegate_committer.intake.refusals import BAD_PATH, DUPLICATE, MALFORMED, TOO_LARGE, refuse
 from tidegate_committer.policy import Policy
 from tidegate_delta.deletion_vectors.descriptors import INLINE, frame_of, inline_rows, path_of
-from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap, of_rows
+from tidegate_delta.deletion_vectors.roaring_bitmap import NO_ROWS, Bitmap, of_rows
 from tidegate_delta.features.row_tracking import physical_records
 from tidegate_delta.log.actions import Add, DeletionVector, Remove
 from tidegate_delta.log.file_paths import encoded_path
@@ -178,6 +178,67 @@ def _moved(rows: Iterable[int], offset: int, base: Iterator[int]) -> Iterator[in
         while next_gone is not None and next_gone < row:
             before, next_gone = before + 1, next(base, None)
         yield offset + row - before
+
+
+@dataclass(frozen=True)
+class MovedRows:
+    """Rows that compactions moved: those from `start` to before `stop` of a file of `total` rows.
+
+    `before` is where they were one compaction earlier; the last one of the chain is the whole file
+    that a proposal named. There, `vector` is the deletion vector with which that file was removed,
+    as `vector_text` writes it.
+    """
+
+    path: str
+    start: int
+    stop: int
+    total: int
+    vector: str | None = None
+    before: "MovedRows | None" = None
+
+    @property
+    def rows(self) -> Bitmap:
+        """The rows as a set."""
+        return Bitmap(range(self.start, self.stop))
+
+    @property
+    def origin(self) -> "MovedRows":
+        """The whole file that held them at first."""
+        return self if self.before is None else self.before.origin
+
+
+@dataclass(frozen=True)
+class MovedRemoval:
+    """A file that a proposal removes, where a compaction has moved its rows to."""
+
+    remove: Remove
+    rows: MovedRows
+
+
+def moved_file(path: str, move: Relocation) -> MovedRows:
+    """Return the rows of a whole file where a compaction moved them."""
+    whole = MovedRows(path, 0, move.num_records, move.num_records)
+    return moved_range(whole, move, NO_ROWS)
+
+
+def moved_range(rows: MovedRows, move: Relocation, base: Bitmap) -> MovedRows:
+    """Return a range of rows of a removed file where a compaction moved them.
+
+    `base` are the rows of `move.base`; they are not needed for the rows of a whole file.
+    Law: the same rows as moved_rows(rows.rows, move, base)
+    """
+    if (rows.start, rows.stop) == (0, move.num_records):
+        start, stop = 0, move.rows
+    else:
+        start, stop = (row - (base.rank(row - 1) if row else 0) for row in (rows.start, rows.stop))
+    vector = None if move.gone is None else vector_text(move.gone)
+    return MovedRows(
+        path=move.target,
+        start=move.offset + start,
+        stop=move.offset + stop,
+        total=move.total,
+        before=replace(rows, vector=vector),
+    )
 
 
 def read_moves(row_mapping: Sequence[RowMapping], content: CheckedActions) -> Relocations:

@@ -82,7 +82,8 @@ def stranded(workers: Iterable[PartitionWorker], now_s: float) -> int:
             count += len(table_committer.queue.deferred)
             if table_committer.rests_until_s > now_s or table_committer.cache.waits_for:
                 table = table_committer.record.table
-                count += len(table_committer.queue) + len(table_committer.requests)
+                queue = table_committer.queue
+                count += len(queue) + len(queue.behind) + len(table_committer.requests)
                 count += worker.read_ahead.held(table)
     return count
 
@@ -140,7 +141,8 @@ def observe(workers: Iterable[PartitionWorker], paused: int, now_s: float) -> No
     since_s = (
         queued.since_s
         for table_committer in table_committers
-        for queued in (*table_committer.queue.waiting, *table_committer.queue.deferred)
+        for queue in (table_committer.queue,)
+        for queued in (*queue.waiting, *queue.deferred, *queue.behind)
     )
     QUEUE_AGE.set(now_s - min(since_s, default=now_s))
 

@@ -420,7 +420,7 @@ def _assigned(verdict: Verdict, entry: Entry | None) -> dict[str, JsonValue]:
         assigned["base_row_ids"] = dict(verdict.row_ids)
     if candidate.moves:
         return {**assigned, **rebased(candidate)}
-    if not (candidate.intents or candidate.moved_away):
+    if not (candidate.intents or candidate.moved_away or candidate.leaving):
         return assigned
     vectors: dict[str, JsonValue] = {}
     for intent in candidate.intents:

@@ -429,6 +429,7 @@ class TableCommitter:
         has priority and has not come back yet.
         """
         state, now_s = self.cache.state, self.dependencies.clock.boot_s()
+        policy = self.dependencies.policy
         assert state is not None, "the table is at hand"
         if self.verbatim_priority.holds(now_s):
             place = self.queue.first_verbatim()
@@ -439,7 +440,7 @@ class TableCommitter:
             if self.draft and not self.draft.holds(state, now_s):
                 self.draft = None
             if self.draft is None:
-                self.queue.share_out(0, machine.members_max(state, self.dependencies.policy))
+                self.queue.share_out(0, machine.members_max(state, policy), now_s)
         first = self.queue[0].candidate
         if first.is_verbatim:
             return self.cache.fetch_for(0, [first])
@@ -466,7 +467,7 @@ class TableCommitter:
             known = self.cache.read_cache.after(in_flight.encoded)
             now_s = self.dependencies.clock.boot_s()
             in_flight.ahead = draft_after(in_flight, state, known, policy, now_s)
-            self.queue.share_out(served, machine.members_max(state, policy))
+            self.queue.share_out(served, machine.members_max(state, policy), now_s)
         terms = self._terms(len(in_flight.plan.group.refused))
         in_flight.ahead.extend_plainly(self.queue, served, policy, terms)
         in_flight.ahead.spell_out(self.encoder)

@@ -67,6 +67,8 @@ class MergedDeletes:
         """Return whether a candidate touches no row or file that the members' row deletes touch."""
         if not candidate.content.removed.isdisjoint(self.tallies):
             return False
+        if not candidate.followed.isdisjoint(self.tallies):
+            return False
         return not any(
             self.tallies[intent.path].holds_any(known.meant_by(intent))
             for intent in candidate.intents
@@ -139,7 +141,7 @@ def effects(merges: MergedDeletes, name: UUID, inline_bytes_max: int = 0) -> Mer
     stored, written = placed([rows for rows in needed if rows is not None], name, inline_bytes_max)
     following = iter(stored)
     vectors = [None if rows is None else next(following) for rows in needed]
-    removes = tuple(_removal(tally.file) for tally in tallies)
+    removes = tuple(removal_of(tally.file) for tally in tallies)
     back = [
         _revised(tally.file, vector)
         for tally, vector in zip(tallies, vectors, strict=True)
@@ -166,7 +168,8 @@ def effects(merges: MergedDeletes, name: UUID, inline_bytes_max: int = 0) -> Mer
     )
 
 
-def _removal(file: Add) -> Remove:
+def removal_of(file: Add) -> Remove:
+    """Return the action that removes a live file, with the deletion vector that it has."""
     return Remove(
         path=file.path,
         data_change=True,

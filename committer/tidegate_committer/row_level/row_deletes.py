@@ -11,7 +11,12 @@ from typing import Final
 
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.refusals import TOO_LARGE, flaw
-from tidegate_committer.intake.row_intents import ROWS_MAX, RowDelete
+from tidegate_committer.intake.row_intents import (
+    ROWS_MAX,
+    MovedRows,
+    Relocation,
+    RowDelete,
+)
 from tidegate_committer.policy import Level, Policy
 from tidegate_committer.state.fetched_inputs import (
     FetchedInputs,
@@ -190,12 +195,12 @@ def concerned(candidate: Candidate, winner: Entry) -> frozenset[str]:
     """Return the files with a new vector for which it matters whether they only lost rows."""
     if not winner.revised:
         return frozenset()
+    relevant = candidate.intended | candidate.followed
     if not candidate.tolerates_row_deletes:
-        return candidate.intended & winner.revised.keys()
+        return relevant & winner.revised.keys()
     if candidate.reads.whole_table:
         return frozenset(winner.revised)
-    relevant = candidate.intended | candidate.files_read | candidate.moves.keys()
-    return relevant & winner.revised.keys()
+    return (relevant | candidate.files_read | candidate.moves.keys()) & winner.revised.keys()
 
 
 def only_lost_rows(path: str, winner: Entry, known: FetchedInputs) -> bool:
@@ -212,21 +217,50 @@ def only_lost_rows(path: str, winner: Entry, known: FetchedInputs) -> bool:
 
 
 def gone_for(candidate: Candidate, winner: Entry, known: FetchedInputs) -> frozenset[str]:
-    """Return the files that a winner removed and whose removal matters to what a proposal read."""
-    if not candidate.tolerates_row_deletes:
-        return winner.removed
-    return winner.removed - _lost_rows(candidate, winner, known) - winner.moved.keys()
+    """Return the files that a winner removed and whose removal matters to what a proposal read.
+
+    Files whose rows it only moved do not, nor files of which the proposal read other rows, where an
+    earlier winner had moved them.
+    """
+    gone = winner.removed - winner.moved.keys()
+    if not gone:
+        return gone
+    if candidate.tolerates_row_deletes:
+        gone -= _lost_rows(candidate, winner, known)
+    if candidate.reads.whole_table or gone.isdisjoint(candidate.followed):
+        return gone
+    touched = {rows.path for rows in candidate.came if not are_untouched(rows, winner, known)}
+    return gone - ({rows.path for rows in candidate.came} - touched)
 
 
 def come_for(
     candidate: Candidate, winner: Entry, known: FetchedInputs
 ) -> tuple[tuple[str, Mapping[str, str | None]], ...]:
     """Return the files that a winner added and that matter to what a proposal read."""
-    if not candidate.tolerates_row_deletes or not (winner.revised or winner.moved):
+    if not (winner.revised or winner.moved):
         return winner.added
     # A compaction's new files hold no new rows, and revised ones are compared as removed files.
-    ignored = _lost_rows(candidate, winner, known) | winner.moved_to
+    ignored = winner.moved_to
+    if candidate.tolerates_row_deletes:
+        ignored |= _lost_rows(candidate, winner, known)
+    elif not candidate.reads.whole_table:
+        came = [rows for rows in candidate.came if rows.path in winner.revised]
+        ignored |= {rows.path for rows in came if are_untouched(rows, winner, known)}
     return tuple(file for file in winner.added if file[0] not in ignored)
+
+
+def are_untouched(rows: MovedRows, winner: Entry, known: FetchedInputs) -> bool:
+    """Return whether a winner changed none of some rows that an earlier winner had moved."""
+    path = rows.path
+    if path not in winner.removed or path in winner.moved:
+        return True
+    if not only_lost_rows(path, winner, known):
+        return False
+    deleted = winner.deletes.get(path)
+    if deleted is None:
+        before, after = winner.revised[path]
+        deleted = known.rows_of(after) - known.rows_of(before)
+    return deleted.isdisjoint(rows.rows)
 
 
 def _lost_rows(candidate: Candidate, winner: Entry, known: FetchedInputs) -> frozenset[str]:
@@ -265,7 +299,12 @@ def rows_in_the_way(
 def may_follow(intent: RowDelete, winner: Entry, known: FetchedInputs) -> bool:
     """Return whether the rows of an intent can be mapped to where a winner moved them."""
     move = winner.moved.get(intent.path)
-    if move is None or move.num_records != intent.num_records:
+    return move is not None and is_followed(intent, move, known)
+
+
+def is_followed(intent: RowDelete, move: Relocation, known: FetchedInputs) -> bool:
+    """Return whether the rows of an intent are mapped to where a compaction moved their file's."""
+    if move.num_records != intent.num_records:
         return False
     is_small = len(known.meant_by(intent)) <= ROWS_MAX
     return is_small and len(known.rows_of(move.base)) <= ROWS_MAX

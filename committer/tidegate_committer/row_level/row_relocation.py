@@ -1,28 +1,32 @@
 """Rebase row deletes over a compaction, or a compaction over row deletes."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from pydantic import JsonValue
 
 from tidegate_committer.intake.candidate import Candidate
-from tidegate_committer.intake.proposal_actions import CheckedActions, vectors_of
+from tidegate_committer.intake.proposal_actions import CheckedActions, canonical, vectors_of
 from tidegate_committer.intake.refusals import DUPLICATE, flaw
 from tidegate_committer.intake.row_intents import (
     ROWS_MAX,
+    MovedRemoval,
+    MovedRows,
     Relocation,
     RowDelete,
     leaving_with,
+    moved_file,
+    moved_range,
     moved_rows,
 )
 from tidegate_committer.row_level.merged_row_deletes import with_wide_bounds
-from tidegate_committer.row_level.row_deletes import only_lost_rows
+from tidegate_committer.row_level.row_deletes import is_followed, only_lost_rows
 from tidegate_committer.state.fetched_inputs import FetchedInputs, key_of, unique_id
 from tidegate_committer.state.log_entry import Entry
 from tidegate_committer.state.table_definition import TableDefinition
-from tidegate_delta.deletion_vectors.descriptors import inline
-from tidegate_delta.deletion_vectors.roaring_bitmap import Bitmap
+from tidegate_delta.deletion_vectors.descriptors import inline, inline_rows, is_inline
+from tidegate_delta.deletion_vectors.roaring_bitmap import NO_ROWS, Bitmap
 from tidegate_delta.features import row_tracking
 from tidegate_delta.log.actions import Add, DeletionVector
 from tidegate_messages.outcome import Rejection
@@ -31,6 +35,17 @@ BIRTH_BYTES_MAX: Final = 16 * 1024
 """Most bytes of inline deletion vectors for a compaction's new files. A compaction that conflicts
 with more deletes is better run again.
 """
+
+
+def depends_on_rows(candidate: Candidate, winners: Iterable[Entry]) -> bool:
+    """Return whether rows of deletion vectors decide on a candidate.
+
+    They do if it deletes rows, tolerates that others do, or names files whose rows winners moved.
+    """
+    if candidate.intents or candidate.tolerates_row_deletes:
+        return True
+    named = candidate.files_read | candidate.content.removed
+    return bool(named) and any(not named.isdisjoint(winner.moved) for winner in winners)
 
 
 def passed(candidate: Candidate, winners: Iterable[Entry]) -> Iterator[tuple[Entry, Candidate]]:
@@ -54,9 +69,11 @@ def at_head(candidate: Candidate, winners: Iterable[Entry]) -> Candidate:
 
 
 def following(candidate: Candidate, winner: Entry, known: FetchedInputs) -> Candidate:
-    """Return the candidate with its row deletes mapped to where a winner moved the rows."""
+    """Return the candidate with its rows and files followed to where a winner moved the rows."""
+    candidate = _with_intents(candidate, vectors_that_follow(candidate, winner, known))
+    followed = _with_files_followed(candidate, winner, known.rows_of)
     if candidate.intended.isdisjoint(winner.moved):
-        return _renamed(candidate, winner)
+        return followed
     unmoved = tuple(intent for intent in candidate.intents if intent.path not in winner.moved)
     moving = [intent for intent in candidate.intents if intent.path in winner.moved]
     moved_intents: dict[str, RowDelete] = {}
@@ -78,28 +95,118 @@ def following(candidate: Candidate, winner: Entry, known: FetchedInputs) -> Cand
             )
     first_moved = tuple(intent for intent in moving if not intent.has_moved)
     return replace(
-        _with_moved_reads(candidate, winner),
+        followed,
         intents=(*unmoved, *moved_intents.values()),
         moved_away=(*candidate.moved_away, *first_moved),
     )
 
 
 def _renamed(candidate: Candidate, winner: Entry) -> Candidate:
+    names = _files_with_own_vectors(candidate, winner)
+    candidate = _with_intents(candidate, {path: _unread(path) for path in names})
+    followed = _with_files_followed(candidate, winner, lambda _: NO_ROWS)
     if candidate.intended.isdisjoint(winner.moved):
-        return _with_moved_reads(candidate, winner)
+        return followed
     intents = tuple(
         replace(intent, path=winner.moved[intent.path].target)
         if intent.path in winner.moved
         else intent
         for intent in candidate.intents
     )
-    return replace(_with_moved_reads(candidate, winner), intents=intents)
+    return replace(followed, intents=intents)
 
 
-def _with_moved_reads(candidate: Candidate, winner: Entry) -> Candidate:
-    """Return the candidate with the files into which rows that it read moved counted as read."""
-    targets = {winner.moved[path].target for path in candidate.files_read & winner.moved.keys()}
-    return replace(candidate, came=candidate.came | targets) if targets else candidate
+def _files_with_own_vectors(candidate: Candidate, winner: Entry) -> frozenset[str]:
+    """Return the files whose rows a winner moved and to which the proposal gives another vector."""
+    removed = candidate.content.removed.intersection(winner.moved)
+    if not removed or candidate.moves:
+        return frozenset()
+    return removed.intersection(path for path, _ in candidate.content.added)
+
+
+def vectors_that_follow(
+    candidate: Candidate, winner: Entry, known: FetchedInputs
+) -> dict[str, RowDelete]:
+    """Return row intents for files to which a proposal gives a deletion vector of its own, by path.
+
+    Only for files whose rows a winner moved, if the new vector deletes more rows and no fewer.
+    """
+    intents: dict[str, RowDelete] = {}
+    names, content = _files_with_own_vectors(candidate, winner), candidate.content
+    for add, (path, _) in zip(content.adds, content.added, strict=True):
+        if path not in names or add.deletion_vector is None or not add.data_change:
+            continue
+        move, vector = winner.moved[path], add.deletion_vector
+        before = known.rows.get(key_of(move.gone), NO_ROWS)
+        after = inline_rows(vector) if is_inline(vector) else known.rows.get(key_of(vector))
+        if not (isinstance(before, Bitmap) and isinstance(after, Bitmap)) or not before <= after:
+            continue
+        intent = replace(
+            _unread(path),
+            base=unique_id(move.gone),
+            inline=after - before,
+            num_records=row_tracking.physical_records(add.stats) or 0,
+        )
+        is_as_read = content.removed_vectors.get(path, "") == key_of(move.gone)
+        if is_as_read and is_followed(intent, move, known):
+            intents[path] = intent
+    return intents
+
+
+def _unread(path: str) -> RowDelete:
+    return RowDelete(path, None, inline(NO_ROWS), NO_ROWS, 0, is_update=False)
+
+
+def _with_intents(candidate: Candidate, intents: Mapping[str, RowDelete]) -> Candidate:
+    """Return the candidate with row intents in place of its own deletion vectors of some files."""
+    if not intents:
+        return candidate
+    content = candidate.content.with_other_removes(intents)
+    content = content.with_adds(lambda add, path: None if path in intents else add)
+    return replace(candidate, content=content, intents=(*candidate.intents, *intents.values()))
+
+
+def _with_files_followed(
+    candidate: Candidate, winner: Entry, rows_of: Callable[[DeletionVector | None], Bitmap]
+) -> Candidate:
+    """Return the candidate with the files that it read or removes followed to where rows moved."""
+    moved = winner.moved
+
+    def on(rows: MovedRows) -> MovedRows:
+        move = moved.get(rows.path)
+        return rows if move is None else moved_range(rows, move, rows_of(move.base))
+
+    read = candidate.files_read.intersection(moved) - {rows.path for rows in candidate.came}
+    removed = removals_that_follow(candidate, winner)
+    if not (read or removed) and candidate.followed.isdisjoint(moved):
+        return candidate
+    removes = {canonical(remove.path): remove for remove in candidate.content.removes}
+    came = [*map(on, candidate.came), *(moved_file(path, moved[path]) for path in sorted(read))]
+    leaving = [replace(removal, rows=on(removal.rows)) for removal in candidate.leaving]
+    leaving += [
+        MovedRemoval(removes[path], moved_file(path, moved[path])) for path in sorted(removed)
+    ]
+    content = candidate.content.with_other_removes(removed) if removed else candidate.content
+    return replace(candidate, content=content, came=tuple(came), leaving=tuple(leaving))
+
+
+def removals_that_follow(candidate: Candidate, winner: Entry) -> frozenset[str]:
+    """Return the files that a proposal removes and whose rows it removes where a winner moved them.
+
+    A proposal that changes no data does not follow: it is run again. Nor does one that had read
+    another deletion vector, or that adds the file again.
+    """
+    content = candidate.content
+    shared = content.removed.intersection(winner.moved)
+    if not shared or candidate.moves:
+        return frozenset()
+    changing = {canonical(remove.path) for remove in content.removes if remove.data_change}
+    shared = shared.intersection(changing).difference(path for path, _ in content.added)
+    return frozenset(
+        path
+        for path in shared
+        if content.removed_vectors.get(path, "") == key_of(winner.moved[path].gone)
+    )
 
 
 def carried(candidate: Candidate, winner: Entry, known: FetchedInputs) -> frozenset[str]:
@@ -214,11 +321,12 @@ def _read_with(intent: RowDelete, winners: Iterable[Entry]) -> DeletionVector | 
 
 
 def rebased(candidate: Candidate) -> dict[str, JsonValue]:
-    """Return what `Outcome.assigned` says of compactions: `moved`, the files with row intents that
-    were compacted, or the vectors that a compaction's new files got.
+    """Return what `Outcome.assigned` says of compactions: `moved`, the files with row intents and
+    those to remove that were compacted, or the vectors that a compaction's new files got.
     """
-    if candidate.moved_away:
-        return {"moved": [intent.path for intent in candidate.moved_away]}
+    if candidate.moved_away or candidate.leaving:
+        away = [intent.path for intent in candidate.moved_away]
+        return {"moved": [*away, *(removal.rows.origin.path for removal in candidate.leaving)]}
     if not candidate.moves:
         return {}
     return {
@@ -247,11 +355,16 @@ def ids_left_behind(candidate: Candidate, read: TableDefinition) -> Rejection | 
     return None
 
 
+def _followed_by_rows(candidate: Candidate, winner: Entry) -> frozenset[str]:
+    return candidate.intended | candidate.followed | _files_with_own_vectors(candidate, winner)
+
+
 def vectors_of_moves(candidate: Candidate, winners: Iterable[Entry]) -> Iterator[DeletionVector]:
     """Yield the deletion vectors that are needed to map rows that moved."""
     for winner, after in passed(candidate, winners):
         moves: list[Relocation] = [
-            winner.moved[path] for path in sorted(after.intended & winner.moved.keys())
+            winner.moved[path]
+            for path in sorted(_followed_by_rows(after, winner) & winner.moved.keys())
         ]
         moves += [
             candidate.moves[path] for path in sorted(candidate.moves.keys() & winner.revised.keys())

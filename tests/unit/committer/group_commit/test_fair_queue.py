@@ -36,7 +36,7 @@ def offsets(line: FairQueue) -> list[int]:
 )
 def test_an_entry_is_shared_out(producers: str, start: int, count: int, order: list[int]) -> None:
     line = line_of(producers)
-    line.share_out(start, count)
+    line.share_out(start, count, 0.0)
     assert offsets(line) == order
 
 
@@ -58,7 +58,7 @@ def served(producers: str, count: int) -> list[str]:
     """Return the producers of each entry in turn, for entries of `count` proposals."""
     line, seen = line_of(producers), []
     while line:
-        line.share_out(0, count)
+        line.share_out(0, count, 0.0)
         members = [item.candidate.producer for item in line.waiting][:count]
         seen.append("".join(members))
         line.served(len(members))
@@ -78,7 +78,7 @@ def test_who_was_left_out_of_an_entry_comes_first_in_the_next() -> None:
 @given(st.text("abc", max_size=12), st.integers(0, 4), st.integers(1, 5))
 def test_nobody_is_lost_or_overtakes_himself(producers: str, start: int, count: int) -> None:
     line = line_of(producers)
-    line.share_out(start, count)
+    line.share_out(start, count, 0.0)
     result = offsets(line)
     assert sorted(result) == list(range(len(producers)))
     assert result[:start] == list(range(len(producers)))[:start]
@@ -99,6 +99,6 @@ def in_rounds(waiting: str, count: int, before: str) -> list[int]:
 @given(st.text("abcdef", max_size=12), st.integers(0, 4), st.integers(1, 5))
 def test_turns_are_taken_in_rounds(producers: str, start: int, count: int) -> None:
     line = line_of(producers)
-    line.share_out(start, count)
+    line.share_out(start, count, 0.0)
     chosen = in_rounds(producers[start:], count, producers[:start])
     assert offsets(line)[start : start + count] == [start + place for place in chosen]
