@@ -24,7 +24,9 @@ class Accepted(Message):
     `rows_deleted` counts the rows that it was the first to delete by deletion vectors. `patched`
     says that the entry's metadata comes from its metadata patch. `identity_blocks` are the identity
     values that it leased, `identity_used` those from earlier leases that its files hold.
-    `row_mapping` says where its compaction moved rows.
+    `row_mapping` says where its compaction moved rows. `returned` are files that a compaction had
+    replaced and that the entry adds again, as they were, because the proposal removes others that
+    it had replaced.
     """
 
     id: UUID
@@ -37,6 +39,7 @@ class Accepted(Message):
     identity_blocks: tuple[IdentityBlock, ...] = ()
     identity_used: tuple[IdentityUsage, ...] = ()
     row_mapping: tuple[RowMapping, ...] = ()
+    returned: tuple[str, ...] = ()
 
 
 class Refused(Message):
@@ -127,7 +130,8 @@ def _accepted_body(accepted: Accepted) -> Any:
     metrics = fields["metrics"]
     counted = fields["rows_deleted"] is not None or fields["patched"]
     numbered = fields["identity_blocks"] or fields["identity_used"]
-    if counted or numbered or fields["row_mapping"] or accepted.model_extra:
+    moved = fields["row_mapping"] or fields["returned"]
+    if counted or numbered or moved or accepted.model_extra:
         return orjson.Fragment(accepted.model_dump_json(exclude_none=True, exclude_defaults=True))
     if not _PLAIN.issuperset(map(type, metrics.values())):
         return orjson.Fragment(accepted.model_dump_json(exclude_none=True, exclude_defaults=True))

@@ -63,7 +63,7 @@ def problem_at_head(
     rejection = (
         rejection
         or removed_file_problem(content, live)
-        or new_path_form_problem(content, state, policy.roots)
+        or new_path_form_problem(content, state, policy.roots, candidate.returned)
     )
     rejection = (
         rejection or _live_file(content, live) or path_spelling_problem(content, live, state.spelt)
@@ -150,12 +150,16 @@ def in_another_partition(content: CheckedActions) -> Rejection | None:
 
 
 def new_path_form_problem(
-    content: CheckedActions, state: TableState, roots: Sequence[str]
+    content: CheckedActions,
+    state: TableState,
+    roots: Sequence[str],
+    returned: frozenset[str] = frozenset(),
 ) -> Rejection | None:
     """Return which added file has a path that no new file may have, or None.
 
-    A file that is in the table under this path may be added again. One outside of the table's root
-    must lie under one of `roots`. Below its root a file has one path, which is relative.
+    A file that is in the table under this path, or was and is `returned`, may be added again. One
+    outside of the table's root must lie under one of `roots`. Below its root a file has one path,
+    which is relative.
     """
     if content.is_plain:
         return None
@@ -163,6 +167,7 @@ def new_path_form_problem(
     for add, (path, _) in zip(content.adds, content.added, strict=True):
         rejection = new_path_problem(add.path)
         is_there = path in live and add.path == spelling_of(path, normal_forms)
+        is_there = is_there or path in returned
         if add.data_change and is_absolute(add.path) and not is_there:
             if lies_under(add.path, (state.root,)):
                 rejection = "names a file below the table root by a URI"

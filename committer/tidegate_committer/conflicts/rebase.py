@@ -267,8 +267,10 @@ def clustering_buried(rebase_state: RebaseState, winner: Entry) -> RebaseState:
 
 
 def rows_are_where_they_moved(rebase_state: RebaseState, winner: Entry) -> RebaseState:
-    """The winner compacted files that the proposal read or deletes from: its rows are mapped."""
-    if not winner.moved:
+    """The winner compacted files that the proposal read or deletes from, or added such files again:
+    its rows are mapped.
+    """
+    if not (winner.moved or winner.returned):
         return rebase_state
     return replace(
         rebase_state, candidate=following(rebase_state.candidate, winner, rebase_state.known)
@@ -302,7 +304,7 @@ REBASE_STEPS: Final[tuple[RebaseStep, ...]] = (
 def adopt(rebase_state: RebaseState, winner: Entry) -> RebaseState:
     """Return the rebase state after a winner without a conflict. Most winners change nothing."""
     speaks = winner.changes_table or winner.domains or winner.only_moves_row_ids
-    moves = winner.moved or rebase_state.candidate.moves
+    moves = winner.moved or winner.returned or rebase_state.candidate.moves
     if not (speaks or moves or rebase_state.candidate.depends_on_added_files):
         return rebase_state
     for rebase_step in REBASE_STEPS:

@@ -11,7 +11,7 @@ from itertools import chain
 from tidegate_committer.admission.admission_rules import level_of
 from tidegate_committer.conflicts.concurrent_appends import needs_statistics
 from tidegate_committer.intake.candidate import Candidate
-from tidegate_committer.row_level.moved_removals import files_that_lose_rows
+from tidegate_committer.row_level.moved_removals import files_that_lose_rows, files_to_return
 from tidegate_committer.row_level.row_deletes import concerned
 from tidegate_committer.row_level.row_relocation import (
     at_head,
@@ -22,6 +22,7 @@ from tidegate_committer.row_level.row_relocation import (
 from tidegate_committer.state.fetched_inputs import (
     FetchedInputs,
     Growth,
+    ReplacedFile,
     key_of,
     new_vectors,
     size_of,
@@ -37,16 +38,17 @@ class RequiredReads:
 
     `files` are live files, by canonical path; `vectors` deletion vectors, by `key_of`; `growths`
     pairs of vectors, before and after a version, to be compared; `versions` those whose added files
-    are needed in full, with their statistics.
+    are needed in full, with their statistics, `replaced` files that compactions replaced.
     """
 
     files: frozenset[str]
     vectors: Mapping[str, DeletionVector]
     growths: Mapping[Growth, Revision]
     versions: frozenset[int]
+    replaced: frozenset[ReplacedFile] = frozenset()
 
     def __bool__(self) -> bool:
-        return bool(self.files or self.vectors or self.growths or self.versions)
+        return bool(self.files or self.vectors or self.growths or self.versions or self.replaced)
 
 
 def wanted(
@@ -61,6 +63,7 @@ def wanted(
     vectors: dict[str, DeletionVector] = {}
     growths: dict[Growth, Revision] = {}
     versions: set[int] = set()
+    replaced: set[ReplacedFile] = set()
     for candidate in batch:
         if candidate.flaw is None and candidate.id not in state.decisions:
             unread = new_vectors(candidate, state.files)
@@ -68,12 +71,15 @@ def wanted(
         if candidate.is_plain_append or not _is_open(state, candidate):
             continue
         versions.update(_versions(state, candidate, known))
-        if not depends_on_rows(candidate, state.since(candidate.read_version)):
+        winners = list(state.since(candidate.read_version))
+        if not depends_on_rows(candidate, winners):
             continue
-        last = at_head(candidate, state.since(candidate.read_version))
+        last = at_head(candidate, winners)
         for path in files_that_lose_rows(last) & state.files.keys():
             if path not in known.files:
                 files.add(path)
+        to_return = files_to_return(last, state.table_definition, winners)
+        replaced |= to_return - known.replaced.keys()
         if burden(state, candidate, known) > vector_bytes_max:
             continue
         for revision in _revisions(state, candidate):
@@ -82,7 +88,9 @@ def wanted(
                 growths[pair] = revision
         vectors |= known_vectors(state, candidate, known)
     unread = {key: vector for key, vector in vectors.items() if key not in known.rows}
-    return RequiredReads(frozenset(files), unread, growths, frozenset(versions))
+    return RequiredReads(
+        frozenset(files), unread, growths, frozenset(versions), frozenset(replaced)
+    )
 
 
 def burden(state: TableState, candidate: Candidate, known: FetchedInputs) -> int:

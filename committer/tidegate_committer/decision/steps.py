@@ -40,6 +40,7 @@ from tidegate_committer.intake.refusals import (
     NOT_SUPPORTED,
 )
 from tidegate_committer.row_level import moved_removals, row_deletes, row_relocation
+from tidegate_committer.row_level.moved_removals import HeadOfTable
 from tidegate_committer.row_level.row_deletes import concerned
 from tidegate_committer.state.log_entry import Entry
 from tidegate_committer.state.table_definition import TableDefinition, table_definition_after
@@ -339,7 +340,9 @@ def removes_moved_files(view: DecisionInput, command: Consider) -> Verdict | Con
     candidate, state = command.candidate, view.state
     if not candidate.leaving:
         return None
-    result = moved_removals.at_head(candidate, state.table_definition, view.known)
+    winners = tuple(state.since(candidate.read_version))
+    head = HeadOfTable(state.table_definition, winners, view.policy, command.now_ms)
+    result = moved_removals.at_head(candidate, head, view.known)
     if isinstance(result, Rejection):
         return _negative(view, command, result, is_implied=False)
     return command._replace(candidate=result)

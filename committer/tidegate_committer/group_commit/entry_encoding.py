@@ -34,6 +34,7 @@ from tidegate_committer.state.log_entry import (
     Entry,
     Revision,
     names_what_left,
+    returned_by,
     revisions,
 )
 from tidegate_committer.state.path_normal_form import NormalForms, unusual
@@ -41,6 +42,7 @@ from tidegate_committer.state.table_state import TableState
 from tidegate_delta.features.in_commit_timestamps import next_timestamp
 from tidegate_delta.log.actions import Action, Add, CommitInfo, Metadata, Txn
 from tidegate_delta.log.commit import sha256
+from tidegate_delta.log.file_paths import encoded_path
 from tidegate_delta.properties.table_properties import in_commit_timestamps_enabled
 from tidegate_messages.commit_provenance import Accepted, Provenance, Refused, spelled
 from tidegate_messages.proposal import Operation
@@ -157,6 +159,7 @@ def encode(state: TableState, group: Group, origin: EntryWriter, attempt: Attemp
         sha256=sha256(content),
         size=len(content),
         moved=_moved(group, contents, provenance),
+        returned=returned_by(provenance),
     )
     kept = merged.as_written(line for own in draft.lines[-1:] for line in own)
     adds = tuple([add for content in contents for add in content.adds])
@@ -340,6 +343,8 @@ def _accepted(member: Candidate, deleted: int | None) -> Accepted:
         fields["identity_used"] = member.numbers.used
     if member.moves:
         fields["row_mapping"] = row_mapping_of(member.moves)
+    if member.returned:
+        fields["returned"] = tuple(map(encoded_path, sorted(member.returned)))
     return Accepted.trusted(fields)
 
 

@@ -74,7 +74,8 @@ class Candidate:
 
     The rebase over winners sets the others: `tags` for the commitInfo, `numbers` of identity
     columns, `came` the rows that it read where winners moved them, `leaving` the files that it
-    removes whose rows winners moved, `moved_away` its intents on files that a winner compacted,
+    removes whose rows winners moved, `returned` the files of winners' compactions that it adds
+    again, `moved_away` its intents on files that a winner compacted,
     `removed_domains` the domains that it removes because a winner set them.
     Units: `size` in bytes; `sent_ms`, the time of its record, in ms since the Unix epoch.
     """
@@ -96,6 +97,7 @@ class Candidate:
     moves: Relocations = field(default_factory=dict)
     came: tuple[MovedRows, ...] = ()
     leaving: tuple[MovedRemoval, ...] = ()
+    returned: frozenset[str] = frozenset()
     moved_away: tuple[RowDelete, ...] = ()
     removed_domains: frozenset[str] = frozenset()
     sent_ms: int | None = None

@@ -208,6 +208,7 @@ def read_record(
         "moves": moves,
         "came": (),
         "leaving": (),
+        "returned": frozenset(),
         "moved_away": (),
         "removed_domains": frozenset(),
         "sent_ms": sent_ms,

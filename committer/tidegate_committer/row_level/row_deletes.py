@@ -7,6 +7,7 @@ either: docs/adr/0022.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from tidegate_committer.intake.candidate import Candidate
@@ -219,14 +220,18 @@ def only_lost_rows(path: str, winner: Entry, known: FetchedInputs) -> bool:
 def gone_for(candidate: Candidate, winner: Entry, known: FetchedInputs) -> frozenset[str]:
     """Return the files that a winner removed and whose removal matters to what a proposal read.
 
-    Files whose rows it only moved do not, nor files of which the proposal read other rows, where an
-    earlier winner had moved them.
+    Files whose rows it only moved do not, unless the proposal adds such a file again; nor files of
+    which the proposal read other rows, where an earlier winner had moved them.
     """
-    gone = winner.removed - winner.moved.keys()
+    gone = winner.removed
+    if winner.moved:
+        content = candidate.content
+        again = {path for path, _ in content.added if path not in content.removed}
+        gone = gone - (winner.moved.keys() - again)
     if not gone:
         return gone
     if candidate.tolerates_row_deletes:
-        gone -= _lost_rows(candidate, winner, known)
+        gone = gone - _lost_rows(candidate, winner, known)
     if candidate.reads.whole_table or gone.isdisjoint(candidate.followed):
         return gone
     touched = {rows.path for rows in candidate.came if not are_untouched(rows, winner, known)}
@@ -237,10 +242,11 @@ def come_for(
     candidate: Candidate, winner: Entry, known: FetchedInputs
 ) -> tuple[tuple[str, Mapping[str, str | None]], ...]:
     """Return the files that a winner added and that matter to what a proposal read."""
-    if not (winner.revised or winner.moved):
+    if not (winner.revised or winner.moved or winner.returned):
         return winner.added
-    # A compaction's new files hold no new rows, and revised ones are compared as removed files.
-    ignored = winner.moved_to
+    # A compaction's new files hold no new rows, and those that it had replaced and that came back
+    # hold none either. Revised files are compared as removed ones.
+    ignored = winner.moved_to | winner.returned
     if candidate.tolerates_row_deletes:
         ignored |= _lost_rows(candidate, winner, known)
     elif not candidate.reads.whole_table:
@@ -252,7 +258,7 @@ def come_for(
 def are_untouched(rows: MovedRows, winner: Entry, known: FetchedInputs) -> bool:
     """Return whether a winner changed none of some rows that an earlier winner had moved."""
     path = rows.path
-    if path not in winner.removed or path in winner.moved:
+    if path not in winner.removed or path in winner.moved or returned_rows(rows, winner):
         return True
     if not only_lost_rows(path, winner, known):
         return False
@@ -261,6 +267,21 @@ def are_untouched(rows: MovedRows, winner: Entry, known: FetchedInputs) -> bool:
         before, after = winner.revised[path]
         deleted = known.rows_of(after) - known.rows_of(before)
     return deleted.isdisjoint(rows.rows)
+
+
+def returned_rows(rows: MovedRows, winner: Entry) -> MovedRows | None:
+    """Return moved rows in the file that held them before and that a winner added again, or None.
+
+    That is the same file with the same deletion vector, so it holds the rows as they were.
+    """
+    if not winner.returned or rows.path not in winner.removed:
+        return None
+    before = rows.before
+    while before is not None:
+        if before.path in winner.returned and winner.vectors.get(before.path) == before.vector:
+            return replace(before, vector=None)
+        before = before.before
+    return None
 
 
 def _lost_rows(candidate: Candidate, winner: Entry, known: FetchedInputs) -> frozenset[str]:

@@ -21,7 +21,7 @@ from tidegate_committer.intake.row_intents import (
     moved_rows,
 )
 from tidegate_committer.row_level.merged_row_deletes import with_wide_bounds
-from tidegate_committer.row_level.row_deletes import is_followed, only_lost_rows
+from tidegate_committer.row_level.row_deletes import is_followed, only_lost_rows, returned_rows
 from tidegate_committer.state.fetched_inputs import FetchedInputs, key_of, unique_id
 from tidegate_committer.state.log_entry import Entry
 from tidegate_committer.state.table_definition import TableDefinition
@@ -56,14 +56,14 @@ def passed(candidate: Candidate, winners: Iterable[Entry]) -> Iterator[tuple[Ent
     """
     for winner in winners:
         yield winner, candidate
-        if winner.moved:
+        if winner.moved or winner.returned:
             candidate = _renamed(candidate, winner)
 
 
 def at_head(candidate: Candidate, winners: Iterable[Entry]) -> Candidate:
     """Return the candidate with its files renamed to those that hold their rows at the head."""
     for winner in winners:
-        if winner.moved:
+        if winner.moved or winner.returned:
             candidate = _renamed(candidate, winner)
     return candidate
 
@@ -174,11 +174,13 @@ def _with_files_followed(
 
     def on(rows: MovedRows) -> MovedRows:
         move = moved.get(rows.path)
-        return rows if move is None else moved_range(rows, move, rows_of(move.base))
+        if move is not None:
+            return moved_range(rows, move, rows_of(move.base))
+        return returned_rows(rows, winner) or rows
 
     read = candidate.files_read.intersection(moved) - {rows.path for rows in candidate.came}
     removed = removals_that_follow(candidate, winner)
-    if not (read or removed) and candidate.followed.isdisjoint(moved):
+    if not (read or removed) and candidate.followed.isdisjoint(winner.removed):
         return candidate
     removes = {canonical(remove.path): remove for remove in candidate.content.removes}
     came = [*map(on, candidate.came), *(moved_file(path, moved[path]) for path in sorted(read))]
@@ -186,7 +188,11 @@ def _with_files_followed(
     leaving += [
         MovedRemoval(removes[path], moved_file(path, moved[path])) for path in sorted(removed)
     ]
-    content = candidate.content.with_other_removes(removed) if removed else candidate.content
+    back = [removal.remove for removal in leaving if removal.rows.before is None]
+    leaving = [removal for removal in leaving if removal.rows.before is not None]
+    is_same = not (removed or back)
+    content = candidate.content
+    content = content if is_same else content.with_other_removes(removed, back)
     return replace(candidate, content=content, came=tuple(came), leaving=tuple(leaving))
 
 

@@ -19,6 +19,9 @@ from tidegate_delta.log.actions import Add, DeletionVector
 Growth = tuple[str, str]
 """The keys of a file's deletion vector before and after a version."""
 
+ReplacedFile = tuple[str, int]
+"""The canonical path of a file that a compaction replaced, and the version that did."""
+
 NO_VECTOR: Final = ""
 """The key that means no deletion vector."""
 
@@ -30,13 +33,15 @@ class FetchedInputs:
     `files` are add actions of live files, by canonical path. `rows` are the rows of deletion
     vectors by `key_of`, or a sentence why they can't be read. `growths` says of a pair of vectors
     whether the second holds all rows of the first. `adds` are the files that a version added, by
-    version.
+    version. `replaced` are files as they were before a version that compacted them, by canonical
+    path and version; None where the log no longer says.
     """
 
     files: Mapping[str, Add] = field(default_factory=dict)
     rows: Mapping[str, Bitmap | str] = field(default_factory=dict)
     growths: Mapping[Growth, bool] = field(default_factory=dict)
     adds: Mapping[int, Sequence[Add]] = field(default_factory=dict)
+    replaced: Mapping[ReplacedFile, Add | None] = field(default_factory=dict)
 
     def rows_of(self, vector: DeletionVector | None) -> Bitmap:
         """Return the rows of a vector."""

@@ -96,7 +96,8 @@ class Entry:
     those that have one, `spelt` the log's form of unusual paths. `removed` holds canonical paths,
     and `removed_in_order` the same in the order of the commit, if several proposals share the
     entry. `revised` are the files that were removed and added again with another vector, `moved`
-    the relocations of the rows of removed files by a compaction. `adds` are the full add actions,
+    the relocations of the rows of removed files by a compaction, `returned` the files added again
+    that a compaction had replaced. `adds` are the full add actions,
     kept for a member of a group and for versions that were read again.
 
     Of the commit: `is_timed` says that it has an in-commit timestamp, `is_identity_only` that its
@@ -135,6 +136,7 @@ class Entry:
     adds: tuple[Add, ...] | None = None
     deletes: Mapping[str, Bitmap] = field(default_factory=dict)
     moved: Relocations = field(default_factory=dict)
+    returned: frozenset[str] = frozenset()
 
     @CachedProperty
     def moved_to(self) -> frozenset[str]:
@@ -307,7 +309,15 @@ def entry_of(commit: Commit, digest: str, size: int) -> Entry:
         sha256=digest,
         size=size,
         moved=moves_of(origin, commit.removes, commit.adds),
+        returned=returned_by(origin),
     )
+
+
+def returned_by(origin: Provenance | None) -> frozenset[str]:
+    """Return the files of compactions that an entry adds again, by canonical path."""
+    if origin is None:
+        return frozenset()
+    return frozenset(canonical(path) for accepted in origin.accepted for path in accepted.returned)
 
 
 def member_entry(candidate: Candidate, version: int, deletes: Mapping[str, Bitmap]) -> Entry:
@@ -319,7 +329,7 @@ def member_entry(candidate: Candidate, version: int, deletes: Mapping[str, Bitma
     return Entry(
         version=version,
         added=content.added,
-        removed=content.removed | deletes.keys(),
+        removed=content.removed.union(deletes),
         vectors=content.vectors,
         revised=revisions(content.removes, content.adds),
         is_blind_append=candidate.is_blind_append,
@@ -334,6 +344,7 @@ def member_entry(candidate: Candidate, version: int, deletes: Mapping[str, Bitma
         adds=content.adds,
         deletes=deletes,
         moved=candidate.moves,
+        returned=candidate.returned,
     )
 
 

@@ -4,7 +4,7 @@ The rows of a deletion vector never change; the add action of a live file is val
 names the file. The rows of vectors that we write are kept without reading them from the store.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final, TypeVar
 
@@ -18,13 +18,14 @@ from tidegate_committer.state.fetched_inputs import (
     NO_VECTOR,
     FetchedInputs,
     Growth,
+    ReplacedFile,
     key_of,
 )
 from tidegate_committer.state.log_entry import Entry
 from tidegate_committer.state.table_state import TableState
 from tidegate_committer.store_reads.recovery import whole_table
 from tidegate_delta.deletion_vectors.roaring_bitmap import NO_ROWS, Bitmap, memory_bytes
-from tidegate_delta.errors import BrokenLog, Unavailable, UnsupportedFeature
+from tidegate_delta.errors import BrokenLog, InvalidRequest, Unavailable, UnsupportedFeature
 from tidegate_delta.log.actions import Add, DeletionVector
 from tidegate_delta.log.file_paths import canonical_paths
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
@@ -51,6 +52,7 @@ class ReadCache:
         self._rows: dict[str, Bitmap | str] = {}
         self._growths: dict[Growth, bool] = {}
         self._adds: dict[int, Sequence[Add]] = {}
+        self._replaced: dict[ReplacedFile, Add | None] = {}
         self._keeps_adds = False
         self._unreadable: set[str] = set()
         self._held = 0
@@ -58,7 +60,7 @@ class ReadCache:
     @property
     def known(self) -> FetchedInputs:
         """All of it, in the form that a decision takes."""
-        return FetchedInputs(self._files, self._rows, self._growths, self._adds)
+        return FetchedInputs(self._files, self._rows, self._growths, self._adds, self._replaced)
 
     def lacks(self, state: TableState, batch: Sequence[Candidate], policy: Policy) -> bool:
         """Return whether deciding a batch needs something that was not read."""
@@ -103,7 +105,7 @@ class ReadCache:
         later = ReadCache(self._store)
         later._files, later._rows = dict(self._files), dict(self._rows)
         later._growths, later._adds = dict(self._growths), dict(self._adds)
-        later._keeps_adds = self._keeps_adds
+        later._replaced, later._keeps_adds = dict(self._replaced), self._keeps_adds
         later._take(encoded)
         return later.known
 
@@ -140,6 +142,7 @@ class ReadCache:
         _drop(self._files, len(self._files) - FILES_MAX)
         _drop(self._growths, len(self._growths) - FILES_MAX)
         _drop(self._adds, len(self._adds) - VERSIONS_MAX)
+        _drop(self._replaced, len(self._replaced) - FILES_MAX)
         if self._held > VECTOR_BYTES_MAX:
             _drop(self._rows, len(self._rows) // 2 + 1)
             self._held = sum(map(_size, self._rows.values()))
@@ -154,17 +157,35 @@ class ReadCache:
             read = read_commit(self._store, version)
             self._adds[version] = read[0].adds if read else ()
         if reads.files:
-            self._files |= self._find(state, reads.files)
+            self._files |= self._find(state, state.version, reads.files)
+        for version in sorted({version for _, version in reads.replaced}):
+            self._replaced |= self._found_before(state, version, reads.replaced)
         for key, vector in reads.vectors.items():
             self._keep(key, self._rows_of(vector))
         for pair in reads.growths:
             self._growths[pair] = self._grew(pair)
 
-    def _find(self, state: TableState, paths: frozenset[str]) -> dict[str, Add]:
-        """Return add actions of live files, from the versions that added them, else a snapshot."""
+    def _found_before(
+        self, state: TableState, version: int, files: Iterable[ReplacedFile]
+    ) -> dict[ReplacedFile, Add | None]:
+        """Return the files that a version replaced, as they were before it, as far as the log still
+        says.
+        """
+        paths = frozenset(path for path, replaced_at in files if replaced_at == version)
+        try:
+            adds: Mapping[str, Add] = self._find(state, version - 1, paths)
+        except (BrokenLog, InvalidRequest, UnsupportedFeature):
+            # Whether older versions can be read does not matter to the table at the head.
+            adds = {}
+        return {(path, version): adds.get(path) for path in paths}
+
+    def _find(self, state: TableState, head: int, paths: frozenset[str]) -> dict[str, Add]:
+        """Return add actions of files that are live in a version, from the versions that added
+        them, else from a snapshot.
+        """
         adds_by_path: dict[str, Add] = {}
         left, cleaned = set(paths), set[str]()
-        for version in range(state.version, state.window_start - 1, -1):
+        for version in range(head, state.window_start - 1, -1):
             added_here = {path for path, _ in state.entries[version].added if path in left}
             if added_here:
                 adds_here = self._added_by(version, added_here)
@@ -175,7 +196,7 @@ class ReadCache:
                 break
         left |= cleaned
         if left:
-            with whole_table(self._store, state.version) as table:
+            with whole_table(self._store, head) as table:
                 paths_there = canonical_paths(table.files["path"]).to_pylist()
                 places = [index for index, path in enumerate(paths_there) if path in left]
                 adds = rows_to_adds(table.files.take(places))

@@ -5,7 +5,20 @@ from typing import Any
 
 import pytest
 
-from tests.builders import Gate, Row, add, compact, metadata, proposal, remove, row_delete, rows_of
+from tests.builders import (
+    Gate,
+    Row,
+    add,
+    compact,
+    create,
+    metadata,
+    proposal,
+    protocol,
+    remove,
+    row_delete,
+    rows_of,
+)
+from tests.support.decisions import state_of
 from tests.support.outcomes import rejection_of, rules_of
 from tests.support.row_deletes import FEATURE, IN_THE_LOG, ON, gone, opening, vector
 from tests.support.tables import creating
@@ -145,6 +158,26 @@ def test_nobody_names_the_file_that_holds_the_rows_of_another_that_he_removes(ga
     assert rules_of(gate.ask(own)) == ["duplicate_action"]
 
 
+def test_a_file_whose_rows_were_moved_is_not_added_again(gate: Gate) -> None:
+    again = proposal(add("b"), read_version=1, reads=ReadSet(files=("b",)))
+    result = gate.ask(compact(AB, "g", read_version=1), again)
+    assert rules_of(result) == ["committed", "concurrent_delete_read"]
+
+
+def test_a_vector_that_a_writer_made_itself_is_followed(gate: Gate) -> None:
+    stats = json.dumps({"numRecords": 10, "tightBounds": False})
+    own = proposal(
+        *(remove("b"), add("b", deletionVector=vector(1, 2), stats=stats)),
+        read_version=1,
+        reads=ReadSet(files=("b",)),
+        operation=Operation(name="DELETE"),
+    )
+    result = gate.ask(compact(AB, "g", read_version=1), own)
+    assert rules_of(result) == ["committed", "committed"]
+    assert gone(gate, "g") == [11, 12]
+    assert result[1].assigned["moved"] == ["b"]
+
+
 def test_it_holds_after_a_restart(gate: Gate) -> None:
     gate.ask(row_delete(rows_of("a", [0]), read_version=1), compact(AB, "g", read_version=1))
     gate.restart()
@@ -164,3 +197,99 @@ def test_change_files_are_all_that_readers_of_changes_see() -> None:
     result = gate.ask(compact(AB, "g", read_version=1), own, proposal(remove("a"), read_version=1))
     assert rules_of(result) == ["committed"] * 3
     assert gone(gate, "g") is None
+
+
+@pytest.fixture
+def plain() -> Gate:
+    """Return a committer with a table without deletion vectors that holds a, b and c."""
+    gate = Gate(IN_THE_LOG)
+    gate.ask(create())
+    tagged = add("b", tags={"k": "v"}, modificationTime=5)
+    assert rules_of(gate.ask(proposal(add("a"), tagged, add("c")))) == ["committed"]
+    return gate
+
+
+def live(gate: Gate) -> set[str]:
+    """Return the live files."""
+    files: set[str] = set()
+    for rows in gate.entries():
+        files -= {row["remove"]["path"] for row in rows if "remove" in row}
+        files |= {row["add"]["path"] for row in rows if "add" in row}
+    return files
+
+
+def test_without_vectors_the_compaction_gives_way(plain: Gate) -> None:
+    result = plain.ask(compact(AB, "g", read_version=1), rewrite("a", "a2"))
+    assert rules_of(result) == ["committed", "committed"]
+    assert live(plain) == {"a2", "b", "c"}
+    assert [(row["path"], row["dataChange"]) for row in last(plain, "remove")] == [("g", True)]
+    [back] = [row for row in last(plain, "add") if row["path"] == "b"]
+    before = add("b", tags={"k": "v"}, modificationTime=5, dataChange=False)
+    assert back == before["add"]
+    [accepted] = last(plain, "commitInfo")[0]["tidegate"]["accepted"]
+    assert accepted["returned"] == ["b"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_both_writers_of_files_whose_compaction_gave_way_are_committed(
+    plain: Gate, restarts: bool
+) -> None:
+    read = ReadSet(files=("a", "b", "c"))
+    plain.ask(compact(AB, "g", read_version=1), rewrite("a", "a2"))
+    if restarts:
+        plain.restart()
+    result = plain.ask(
+        rewrite("b", "b2"),
+        rewrite("a", "a3"),
+        proposal(add("d"), read_version=1, reads=ReadSet(files=("b", "c"))),
+        proposal(add("e"), read_version=1, reads=read),
+    )
+    assert rules_of(result)[0] == "committed"
+    assert rules_of(result)[1:] == ["concurrent_delete_read"] * 3
+    assert [rejection_of(one).winner_version for one in result[1:]] == [3, 4, 3]
+    assert live(plain) == {"a2", "b2", "c"}
+
+
+def test_a_compaction_of_a_compaction_gives_way_to_its_sources(plain: Gate) -> None:
+    plain.ask(compact(AB, "g", read_version=1))
+    plain.ask(compact({"c": 10, "g": 20}, "h", read_version=2))
+    assert rules_of(plain.ask(rewrite("b", "b2"))) == ["committed"]
+    assert live(plain) == {"a", "b2", "c"}
+    assert rules_of(plain.ask(rewrite("c", "c2"), rewrite("a", "a2"))) == ["committed"] * 2
+    assert live(plain) == {"a2", "b2", "c2"}
+
+
+def test_a_predicate_of_a_reader_finds_no_rows_in_files_that_came_back(plain: Gate) -> None:
+    asked: Row = {"op": "=", "column": "x", "value": 1, "type": "long"}
+    own = rewrite("a", "a2").model_copy(update={"actions": (remove("a"),)})
+    read = ReadSet(files=("c",), predicates=(asked,))
+    result = plain.ask(
+        compact(AB, "g", read_version=1), own, proposal(add("d"), read_version=1, reads=read)
+    )
+    assert rules_of(result) == ["committed"] * 3
+
+
+def test_files_that_a_vacuum_may_have_deleted_do_not_come_back(plain: Gate) -> None:
+    plain.ask(compact(AB, "g", read_version=1))
+    plain.clock.boot += 4 * 24 * 3600
+    result = plain.ask(rewrite("a", "a2"), proposal(remove("a"), remove("b"), read_version=1))
+    assert rules_of(result) == ["removed_file_not_live", "committed"]
+    assert rejection_of(result[0]).advice == "rerun"
+    assert live(plain) == {"c"}
+
+
+def test_files_come_back_from_before_the_window(plain: Gate) -> None:
+    plain.ask(compact(AB, "g", read_version=1))
+    plain.restart()
+    assert rules_of(plain.ask(rewrite("a", "a2"))) == ["committed"]
+    assert state_of(plain).window_start > 1
+    assert live(plain) == {"a2", "b", "c"}
+
+
+def test_without_change_files_readers_of_changes_see_rows_leave_and_come_back() -> None:
+    gate = Gate(IN_THE_LOG)
+    gate.ask(creating(protocol(1, 4), metadata(enableChangeDataFeed="true")))
+    gate.ask(proposal(add("a"), add("b")))
+    gate.ask(compact(AB, "g", read_version=1))
+    assert rules_of(gate.ask(proposal(remove("a"), read_version=1))) == ["committed"]
+    assert [(row["path"], row["dataChange"]) for row in last(gate, "add")] == [("b", True)]
