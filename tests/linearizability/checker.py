@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, takewhile
+from typing import Final
+from urllib.parse import unquote
 
 from tests.linearizability.rejection_check import injustice
 from tests.linearizability.run_record import (
@@ -25,6 +27,9 @@ from tests.linearizability.run_record import (
 
 REQUESTS = ("register", "halt", "reopen", "drop", "move")
 """Kinds of proposals that write nothing into the log; a repeat may get another version."""
+
+
+NO_MOVES: Final[Mapping[str, str]] = {}
 
 
 class Unexplained(AssertionError):
@@ -198,7 +203,7 @@ class _Deed:
     """What one proposal, or another writer's version, did to the files of a table.
 
     `revised` are files that lost or regained rows and stay; `moved` are the removed files whose
-    rows it relocates.
+    rows it relocates, `kept` the new files that hold no new rows.
     """
 
     version: int
@@ -206,18 +211,35 @@ class _Deed:
     came: frozenset[str]
     revised: frozenset[str]
     moved: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()
 
 
 def _deed(
     version: int,
     rows: Rows,
     intents: frozenset[str] = frozenset(),
-    moved: frozenset[str] = frozenset(),
+    moves: Mapping[str, str] = NO_MOVES,
+    returned: frozenset[str] = frozenset(),
 ) -> _Deed:
     gone = frozenset(path for _, path in paths(rows, "remove"))
     came = frozenset(path for _, path in paths(rows, "add"))
     both = gone & came
-    return _Deed(version, gone - both, came - both, both | intents, moved)
+    kept = returned.union(moves.values())
+    return _Deed(version, gone - both, came - both, both | intents, frozenset(moves), kept)
+
+
+def _landed(rows: Rows, moved: Mapping[str, str], returned: frozenset[str]) -> Rows:
+    """Return a proposal's actions without files whose rows moved, and with those that came back."""
+    left = {path for _, path in paths(rows, "remove") if {path, unquote(path)} & moved.keys()}
+    kept = [row for row in rows if not left.intersection(path for _, path in paths([row], *FILES))]
+    return [*kept, *({"add": {"path": path}} for path in sorted(returned))]
+
+
+def _loses_rows(member: Sent, rows: Rows, moved: Mapping[str, str]) -> frozenset[str]:
+    """Return the files of which a proposal deletes rows, where these are at present."""
+    removed = {path for _, path in paths(rows, "remove")}
+    removed |= {unquote(path) for path in removed}
+    return _now(member.intents | (removed & moved.keys()), moved)
 
 
 def _now(files: frozenset[str], moved: Mapping[str, str]) -> frozenset[str]:
@@ -239,17 +261,27 @@ def _replayed(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
         for version, rows in enumerate(table.entries):
             where = f"{version} of {root}"
             members = [account.sent[key] for key in table.accepted(version)]
-            brought = [account.actions(member) for member in members] or [rows]
+            returned = table.returned(version)
+            proposed = [account.actions(member) for member in members]
+            brought = [
+                _landed(own, moved, back) for own, back in zip(proposed, returned, strict=True)
+            ] or [rows]
             whole = _deed(version, rows)
             deeds = [whole]
             if members:
                 # Deleting rows that are already gone changes nothing.
-                changed, both = whole.revised | whole.gone, zip(members, brought, strict=True)
+                changed = whole.revised | whole.gone
                 deeds = [
                     _deed(
-                        version, own, _now(member.intents, moved) & changed, frozenset(member.moves)
+                        version,
+                        own,
+                        _loses_rows(member, all_of, moved) & changed,
+                        member.moves,
+                        back,
                     )
-                    for member, own in both
+                    for member, own, all_of, back in zip(
+                        members, brought, proposed, returned, strict=True
+                    )
                 ]
             if not _is_sum(version, rows, deeds, brought):
                 yield f"version {where} is not what its members brought"
@@ -260,8 +292,9 @@ def _replayed(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
                 since.append(deed)
             # If several members delete a file's last rows, the file is removed with all of them.
             live -= whole.gone
-            for member in members:
+            for member, back in zip(members, returned, strict=True):
                 moved |= member.moves
+                moved = {path: to for path, to in moved.items() if path not in back}
 
 
 def _is_sum(version: int, rows: Rows, deeds: list[_Deed], brought: list[Rows]) -> bool:
@@ -287,8 +320,8 @@ def _stale(sent: Sent, since: list[_Deed], where: str) -> Iterator[str]:
     for deed in takewhile(lambda one: one.version > sent.read_version, reversed(since)):
         gone = deed.gone - deed.moved
         if sent.needs_lost_rows:
-            gone = deed.gone | (deed.revised - sent.intents)
-        came = deed.came if sent.is_serializable else frozenset()
+            gone |= deed.revised - sent.intents
+        came = deed.came - deed.kept if sent.is_serializable else frozenset()
         if gone & read or (whole and (gone or came)):
             yield f"{sent.key[0]} in version {where} had read what {deed.version} changed"
             return

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from typing import Final
+from urllib.parse import unquote
 
 import orjson
 
@@ -16,15 +17,20 @@ Claim = Callable[[Account, Sent, Rows], bool]
 
 
 def added_what_was_read(account: Account, sent: Sent, winner: Rows) -> bool:
-    """The winner added files, and the proposal has a read set, so that it is not a blind append."""
+    """The winner added files, and the proposal has a read set, so that it is not a blind append.
+
+    New files of a compaction that says where rows moved hold no new rows.
+    """
+    targets, _ = _relocated(account, sent, winner)
     has_read = any(sent.reads.get(what) for what in ("whole_table", "predicates", "files"))
     has_removed = bool(paths(account.actions(sent), "remove") or sent.intents)
-    return bool(paths(winner, "add")) and (has_read or has_removed)
+    came = {path for _, path in paths(winner, "add")} - targets
+    return bool(came) and (has_read or has_removed)
 
 
 def removed_what_was_read(account: Account, sent: Sent, winner: Rows) -> bool:
     """The winner removed a file that the proposal read."""
-    gone = {path for _, path in paths(winner, "remove")}
+    gone = _changed_by(winner, account, sent)
     own = {path for _, path in paths(account.actions(sent), "remove")}
     read = account.followed(own | sent.intents | set(sent.reads.get("files", ())))
     return bool(gone & read or (gone and sent.reads.get("whole_table")))
@@ -32,9 +38,37 @@ def removed_what_was_read(account: Account, sent: Sent, winner: Rows) -> bool:
 
 def removed_the_same(account: Account, sent: Sent, winner: Rows) -> bool:
     """Both the winner and the proposal removed a file, or deleted rows of it."""
-    gone = {path for _, path in paths(winner, "remove")}
+    gone = _changed_by(winner, account, sent)
     own = {path for _, path in paths(account.actions(sent), "remove")}
-    return bool(gone & (own | account.followed(sent.intents)))
+    return bool(gone & account.followed(own | sent.intents))
+
+
+def _relocated(account: Account, sent: Sent, winner: Rows) -> tuple[set[str], set[str]]:
+    """Return the new files of the winner's row mappings, and the files that they replace.
+
+    None if the committer may have forgotten them.
+    """
+    entries = account.tables[sent.root].entries
+    if not any(rows is winner for rows in entries[-account.window :]):
+        return set(), set()
+    infos = [row["commitInfo"].get("tidegate") or {} for row in winner if "commitInfo" in row]
+    members = [member for info in infos for member in info.get("accepted", ())]
+    mappings = [mapping for member in members for mapping in member.get("row_mapping", ())]
+    sources = {source["path"] for mapping in mappings for source in mapping["sources"]}
+    return {mapping["path"] for mapping in mappings}, sources
+
+
+def _changed_by(winner: Rows, account: Account, sent: Sent) -> set[str]:
+    """Return the files that a winner removed to change rows, for a proposal that changes some.
+
+    Nobody who changes data loses to a compaction that says where the rows are, except who adds one
+    of its files once more.
+    """
+    gone = {path for _, path in paths(winner, "remove")}
+    if sent.is_rewrite:
+        return gone
+    own = {unquote(path) for _, path in paths(account.actions(sent), "add")}
+    return gone - (_relocated(account, sent, winner)[1] - own)
 
 
 def wrote_something(account: Account, sent: Sent, winner: Rows) -> bool:

@@ -58,6 +58,13 @@ class Sent:
         return {source["path"]: item["path"] for item in result for source in item["sources"]}
 
     @property
+    def is_rewrite(self) -> bool:
+        """Whether it changes no data, as far as its record says: maintenance, which may lose."""
+        files = [row[kind] for row in self.body.get("actions", ()) for kind in FILES if kind in row]
+        changes = any(file.get("dataChange") for file in files) or self.intents
+        return bool(self.moves) or (bool(files) and not changes)
+
+    @property
     def needs_lost_rows(self) -> bool:
         """Whether it conflicts with rows deleted from a file that it read and that stays."""
         return not (self.reads.get("delete_insensitive") or self.moves)
@@ -119,6 +126,10 @@ class Table:
         """Return the keys of the proposals in a version, in order."""
         return [(item["id"], item["sha256"]) for item in self._told(version).get("accepted", ())]
 
+    def returned(self, version: int) -> list[frozenset[str]]:
+        """Return the files of compactions that each proposal in a version adds again."""
+        return [frozenset(item.get("returned", ())) for item in self._told(version)["accepted"]]
+
     def refused(self) -> set[tuple[str, str | None]]:
         """Return the refusals in the log; one without a SHA-256 holds for any bytes of its id."""
         result = (
@@ -134,7 +145,8 @@ class Table:
 
 @dataclass(frozen=True)
 class Account:
-    """The record of a run. `claims` are the staged action files of proposals, by path.
+    """The record of a run. `claims` are the staged action files of proposals, by path; `window` is
+    how many versions a committer remembers in full.
 
     `is_over` means that all had time to be answered, so that no outcome may be missing.
     """
@@ -144,6 +156,7 @@ class Account:
     tables: Mapping[str, Table]
     claims: Mapping[str, bytes] = field(default_factory=dict)
     is_over: bool = True
+    window: int = 1_000
 
     def actions(self, sent: Sent) -> Rows:
         """Return the actions of a proposal."""

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from tests.fakes.memory_bus import MemoryBus
 from tests.fakes.memory_store import MemoryStore
@@ -16,6 +16,10 @@ from tidegate_messages.topics import Topics
 from tidegate_runtime.kafka.client_protocols import Record, TopicPartition
 
 Rows = list[dict[str, Any]]
+
+WINDOW: Final = 5
+"""How many versions a committer of the simulation remembers in full."""
+
 Registered = tuple[str, int]
 """A table's id, and a topic partition that has a registry record for it."""
 
@@ -222,7 +226,9 @@ class History:
         result = [run_record.PublishedOutcome(one.body, one.moment) for one in self.outcomes]
         # Records of a topic that was recreated may never have been read.
         lives = {life for life, _ in self.deliveries if not life.startswith(self.topics.admin)}
-        return run_record.Account(sent, result, tables, claims, is_over=len(lives) == 1)
+        return run_record.Account(
+            sent, result, tables, claims, is_over=len(lives) == 1, window=WINDOW
+        )
 
     def digest(self) -> str:
         """Return a hash of what happened; it does not depend on the wording of messages."""

@@ -35,11 +35,12 @@ def exactly_once(history: History) -> str | None:
     for root, log in history.logs.items():
         joined: dict[str, int] = {}
         for version, rows in enumerate(log.entries):
-            gone = paths_of(rows, "remove")
+            gone, accepted = paths_of(rows, "remove"), log.provenance(version).get("accepted", ())
+            back = {path for member in accepted for path in member.get("returned", ())}
             for spelt in paths_of(rows, "add"):
                 # A file that is removed and added again with another deletion vector is not a
-                # second add.
-                if spelt in gone:
+                # second add, nor one that a compaction had replaced.
+                if spelt in gone or spelt in back:
                     continue
                 path = unquote(spelt)
                 if path in joined:
@@ -392,11 +393,12 @@ def _disagreement(told: PublishedOutcome, version: int | None) -> str | None:
 
 def _changes_what_was_read(log: Log, rows: Rows, body: dict[str, Any]) -> bool:
     reads: dict[str, Any] = body.get("reads", {})
-    gone = set(paths_of(rows, "remove"))
+    gone, (moved, kept) = set(paths_of(rows, "remove")), _moved(rows)
+    gone -= {path for path in gone if unquote(path) in moved}
     if reads.get("delete_insensitive") or body.get("row_mapping"):
-        moved = _moved(rows)
-        gone -= _only_lost_rows(log, rows) | {path for path in gone if unquote(path) in moved}
-    came = [row["add"]["partitionValues"] for row in rows if "add" in row]
+        gone -= _only_lost_rows(log, rows)
+    added = [row["add"] for row in rows if "add" in row]
+    came = [add["partitionValues"] for add in added if unquote(add["path"]) not in kept]
     if gone & set(reads.get("files", ())):
         return True
     if reads.get("whole_table") and (gone or came):
@@ -405,11 +407,15 @@ def _changes_what_was_read(log: Log, rows: Rows, body: dict[str, Any]) -> bool:
     return any(values.get("p") in asked for values in came)
 
 
-def _moved(rows: Rows) -> set[str]:
-    """Return the keys of the files whose rows the version's row mappings relocate."""
+def _moved(rows: Rows) -> tuple[set[str], set[str]]:
+    """Return the keys of the files whose rows the version's row mappings relocate, and of its new
+    files without new rows: those with relocated rows, and those that came back.
+    """
     members = (info_of(rows).get("tidegate") or {}).get("accepted", ())
     result = [item for member in members for item in member.get("row_mapping", ())]
-    return {unquote(source["path"]) for one in result for source in one["sources"]}
+    back = {unquote(path) for member in members for path in member.get("returned", ())}
+    moved = {unquote(source["path"]) for one in result for source in one["sources"]}
+    return moved, back | {unquote(one["path"]) for one in result}
 
 
 def _only_lost_rows(log: Log, rows: Rows) -> set[str]:

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 from tests.fakes.memory_store import MemoryStore
 from tests.simulation.history import History, Rows
@@ -22,6 +23,12 @@ class Moved:
     target: str
     offset: int
     base: Bitmap
+    total: int
+
+    @property
+    def whole(self) -> Bitmap:
+        """All rows of the file, deleted ones included."""
+        return of_rows(range(self.total))
 
     def follow(self, rows: Bitmap) -> Bitmap:
         """Return rows of the file as rows of the file that holds them at present."""
@@ -40,15 +47,37 @@ class Step:
     before: dict[str, LiveFile]
     members: list[dict[str, Any]]
     moved: dict[str, Moved]
+    returned: frozenset[str] = frozenset()
+
+    def now(self, path: str, rows: Bitmap) -> tuple[str, Bitmap]:
+        """Return the file in which rows of a file are at present, and their positions there."""
+        while path in self.moved:
+            path, rows = self.moved[path].target, self.moved[path].follow(rows)
+        return path, rows
+
+    def leaving(self, body: dict[str, Any]) -> Iterator[tuple[str, Bitmap]]:
+        """Yield file and rows of each file that a member removes and whose rows had been moved."""
+        added = {row["add"]["path"]: row["add"] for row in body["actions"] if "add" in row}
+        for row in body["actions"]:
+            path = row.get("remove", {}).get("path", "")
+            path = path if path in self.moved else unquote(path)
+            if path not in self.moved:
+                continue
+            rows = self.moved[path].whole
+            if path in added:
+                rows &= rows_of(self.store, added[path].get("deletionVector"))
+            yield path, rows - rows_of(self.store, row["remove"].get("deletionVector"))
 
     def intended(self, body: dict[str, Any]) -> Iterator[tuple[str, Bitmap, str]]:
         """Yield file, rows and purpose of each intent of a member, at the present positions."""
         for item in body.get("dv_intents", ()):
-            path, rows = item["path"], rows_of(self.store, item["rows"])
-            while path in self.moved:
-                path, rows = self.moved[path].target, self.moved[path].follow(rows)
+            path, rows = self.now(item["path"], rows_of(self.store, item["rows"]))
             if rows:
                 yield path, rows, item.get("op", "delete")
+        for left, which in self.leaving(body):
+            path, rows = self.now(left, which)
+            if rows:
+                yield path, rows, "delete"
 
     def moves(self, body: dict[str, Any]) -> Iterator[tuple[str, Moved]]:
         """Yield each file whose rows a member relocates, and where to."""
@@ -57,7 +86,8 @@ class Step:
         for one in body.get("row_mapping", ()):
             for source in one["sources"]:
                 base = rows_of(self.store, table_definitions[source["path"]])
-                yield source["path"], Moved(one["path"], source["offset"], base)
+                total = source["rows"] + len(base)
+                yield source["path"], Moved(one["path"], source["offset"], base, total)
 
 
 @dataclass
@@ -77,9 +107,12 @@ class Steps:
                 rows, accepted = log.entries[version], log.provenance(version).get("accepted", ())
                 members = [bodies[f"{item['id']}/{item['sha256']}"] for item in accepted]
                 name = f"version {version} of {root}"
-                step = Step(name, log.store, rows, dict(files), members, dict(moved))
+                back = frozenset(path for item in accepted for path in item.get("returned", ()))
+                step = Step(name, log.store, rows, dict(files), members, dict(moved), back)
                 yield step
                 moved |= {path: one for body in members for path, one in step.moves(body)}
+                for path in back:
+                    del moved[path]
                 for row in rows:
                     files.pop(row.get("remove", {}).get("path", ""), None)
                 for row in rows:
@@ -120,6 +153,8 @@ def vectors_are_unions(step: Step) -> str | None:
         if path not in removed or removed[path].get("deletionVector") != file.vector:
             return f"{step.name}: {path} did not leave with the vector that it had"
         if path not in after:
+            for there, rows in (step.now(item, step.moved[item].whole) for item in step.returned):
+                union |= rows if there == path else Bitmap()
             if len(union) < file.rows:
                 return f"{step.name}: {path} is gone with {file.rows - len(union)} rows"
             continue
@@ -145,6 +180,18 @@ def moved_rows_stay(step: Step) -> str | None:
         file = live_file(step.store, after[path])
         if rows != of_rows(range(file.rows)) - file.gone:
             return f"{step.name}: {path} has {file.left} rows, not {len(rows)}"
+    return None
+
+
+def moved_files_leave_whole(step: Step) -> str | None:
+    """A member that removes a file, whose rows had been moved, removes all rows that it had read:
+    nobody had deleted one of them meanwhile.
+    """
+    for body in step.members:
+        for left, which in step.leaving(body):
+            path, rows = step.now(left, which)
+            if path in step.before and not rows.isdisjoint(step.before[path].gone):
+                return f"{step.name} removes {left}, of which rows in {path} had been deleted"
     return None
 
 
@@ -178,6 +225,7 @@ ROW_INVARIANTS = (
     every_vector_is_there,
     vectors_are_unions,
     moved_rows_stay,
+    moved_files_leave_whole,
     rows_are_updated_once,
     lost_rows_conflict,
 )

@@ -23,7 +23,7 @@ from tests.simulation.faulty_dependencies import (
     StormyStore,
     Weather,
 )
-from tests.simulation.history import History, Log, commit_path
+from tests.simulation.history import WINDOW, History, Log, commit_path
 from tests.simulation.tables import TABLES, Table
 from tidegate_committer.dependencies import Dependencies
 from tidegate_committer.loop.poison_records import read_note
@@ -51,7 +51,7 @@ SECTION = CommitterSection(
     refusals_burst=3,
     refusals_per_s=1.0,
     group_members_max=4,
-    id_window=5,
+    id_window=WINDOW,
     put_deadline_s=PUT_DEADLINE_S,
     view_age_max_s=VIEW_AGE_S,
 )
