@@ -137,7 +137,32 @@ def rewrite_partition(sight: Sight) -> Proposal | None:
 
 def compact(sight: Sight) -> Proposal | None:
     """Compact files; no row changes."""
-    read = sight.some(2)
+    return _compaction(sight, sight.some(2), is_mapped=None)
+
+
+def pack(sight: Sight) -> Proposal | None:
+    """Pack the files of a partition into one, as a maintainer does."""
+    folder = sight.dice.choice(list(sight.live) or [""]).rpartition("/")[0]
+    files = [path for path in sight.live if path.rpartition("/")[0] == folder]
+    return _compaction(sight, files[: sight.dice.choice((2, 3, 4))], is_mapped=True)
+
+
+def replace_one(sight: Sight) -> Proposal | None:
+    """Read one file and replace it."""
+    read = sight.some(1)
+    rows = [*(removal(sight.live, path) for path in read), *_changes(sight)]
+    reads, operation = ReadSet(files=tuple(read)), Operation(name="UPDATE")
+    new = builders.add(sight.new_file())
+    return sight.propose(*rows, new, reads=reads, operation=operation) if read else None
+
+
+def maintain(sight: Sight) -> Proposal | None:
+    """Pack files, or change some that others pack at the same time."""
+    kinds = (pack, pack, replace_one, replace_one, rewrite, change_rows, replace_vector, crossing)
+    return sight.dice.choice(kinds)(sight)
+
+
+def _compaction(sight: Sight, read: list[str], is_mapped: bool | None) -> Proposal | None:
     if not read:
         return None
     rows = [removal(sight.live, path, dataChange=False) for path in read]
@@ -152,7 +177,8 @@ def compact(sight: Sight) -> Proposal | None:
         left = live_file(store, sight.live[item]).left
         sources.append({"path": item, "offset": count, "rows": left})
         count += left
-    mapping = ({"path": path, "sources": sources},) if sight.dice.random() < 0.7 else ()
+    is_stated = sight.dice.random() < 0.7 if is_mapped is None else is_mapped
+    mapping = ({"path": path, "sources": sources},) if is_stated else ()
     new = builders.add(path, dataChange=False, stats=json.dumps({"numRecords": count}))
     return sight.propose(*rows, new, reads=reads, operation=operation, row_mapping=mapping)
 
@@ -283,6 +309,9 @@ KINDS: dict[Proposer, int] = {
     bad: 2,
 }
 """The kinds of proposers and their weights."""
+
+MAINTAINED: dict[Proposer, int] = {append: 6, maintain: 40, overwrite: 1, rewrite_partition: 4}
+"""The same in a world with a maintainer, which packs files while others change them."""
 
 
 def write(stage: Stage) -> None:

@@ -1,9 +1,11 @@
 """Mutants that lack a rule about rows of files that stay."""
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 from unittest import mock
 
+from tests.simulation import proposers
 from tests.simulation.mutants import AT_ONCE, Mutant, mutant
 from tidegate_committer.conflicts import conflict_rules as conflicts
 from tidegate_committer.conflicts import metadata_patches
@@ -13,8 +15,9 @@ from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.row_intents import Relocation
 from tidegate_committer.loop.entry_put import EntryPut
 from tidegate_committer.policy import Policy
-from tidegate_committer.row_level import row_relocation
+from tidegate_committer.row_level import moved_removals, row_deletes, row_relocation
 from tidegate_committer.row_level.merged_row_deletes import FileDeletes
+from tidegate_committer.row_level.moved_removals import HeadOfTable
 from tidegate_committer.state.fetched_inputs import FetchedInputs
 from tidegate_committer.state.log_entry import Entry
 from tidegate_committer.state.table_definition import TableDefinition
@@ -87,6 +90,50 @@ def without_the_table_at_the_head() -> AbstractContextManager[object]:
     return mock.patch.object(metadata_patches, "with_patch", as_it_was_read)
 
 
+@contextmanager
+def maintained() -> Iterator[None]:
+    """A world in which a maintainer packs files while writers change them."""
+    with mock.patch.object(proposers, "KINDS", proposers.MAINTAINED):
+        yield
+
+
+@contextmanager
+def without_vectors_for_moved_files() -> Iterator[None]:
+    """Treat every table as one that takes no new deletion vectors, for files that were moved."""
+    refusal = Rejection(rule="deletion_vectors_off", reason="", advice="fix")
+    with mock.patch.object(moved_removals, "_takes_no_vectors", return_value=refusal):
+        yield
+
+
+@contextmanager
+def without_removing_rows_that_moved() -> Iterator[None]:
+    def as_it_is(candidate: Candidate, head: HeadOfTable, known: FetchedInputs) -> Candidate:
+        return candidate
+
+    with maintained(), mock.patch.object(moved_removals, "at_head", as_it_is):
+        yield
+
+
+@contextmanager
+def without_comparing_rows_that_moved() -> Iterator[None]:
+    with (
+        maintained(),
+        mock.patch.object(conflicts, "are_untouched", return_value=True),
+        mock.patch.object(row_deletes, "are_untouched", return_value=True),
+    ):
+        yield
+
+
+@contextmanager
+def without_giving_files_back() -> Iterator[None]:
+    with (
+        maintained(),
+        without_vectors_for_moved_files(),
+        mock.patch.object(moved_removals, "_other_sources", return_value=frozenset()),
+    ):
+        yield
+
+
 ROW_MUTANTS: Final[dict[str, Mutant]] = {
     "without_comparing_rows": mutant(
         "rows that both writers change are a conflict",
@@ -122,6 +169,21 @@ ROW_MUTANTS: Final[dict[str, Mutant]] = {
         "what was deleted of files that a compaction moves stays deleted",
         without_the_deletes_that_a_compaction_met,
         *("moved_rows_stay", *AT_ONCE),
+    ),
+    "without_removing_rows_that_moved": mutant(
+        "who removes a file that was compacted removes its rows where they are",
+        without_removing_rows_that_moved,
+        *("vectors_are_unions", "linearizable", *AT_ONCE),
+    ),
+    "without_comparing_rows_that_moved": mutant(
+        "who removes a file that was compacted conflicts with who deleted rows of it since",
+        without_comparing_rows_that_moved,
+        *("moved_files_leave_whole", *AT_ONCE),
+    ),
+    "without_giving_files_back": mutant(
+        "a compaction that gives way gives all other files back",
+        without_giving_files_back,
+        *("vectors_are_unions", *AT_ONCE),
     ),
     "without_the_table_at_the_head": mutant(
         "a patch is applied to the table as it is when it is committed",

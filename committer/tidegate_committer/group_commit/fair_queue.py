@@ -152,8 +152,8 @@ class FairQueue:
             self.waiting.insert(place, queued)
         self.deferred = []
 
-    def _bring_up(self, place: int, overdue_s: float = -inf) -> None:
-        """Move into the queue, at a place, what need not be behind.
+    def _bring_up(self, start: int = 0, overdue_s: float = -inf) -> None:
+        """Move into the queue, from place `start` on, what need not be behind.
 
         That is a rewrite if no other candidate waits, all rewrites from before `overdue_s`, and
         what no longer comes after a rewrite in its series.
@@ -169,9 +169,17 @@ class FairQueue:
                 series |= {own} - {None}
             else:
                 is_idle = is_idle and not queued.candidate.is_rewrite
-                self.waiting.insert(place, queued)
-                place += 1
+                self.waiting.insert(self._place_by_arrival(queued, start), queued)
         self.behind = left
+
+    def _place_by_arrival(self, queued: QueuedCandidate, start: int) -> int:
+        """Return the place after all that came before a candidate, and after its own series."""
+        own, place = _series(queued.candidate), min(start, len(self.waiting))
+        for index, other in enumerate(islice(self.waiting, start, None), start + 1):
+            is_own = own is not None and _series(other.candidate) == own
+            if is_own or other.since_s <= queued.since_s:
+                place = index
+        return place
 
     def share_out(self, start: int, count: int, now_s: float) -> None:
         """Move a fair choice of `count` candidates to place `start`: producers in turn, oldest

@@ -114,7 +114,9 @@ def _without_rows(
     candidate: Candidate, ranges: Sequence[MovedRows], head: HeadOfTable, known: FetchedInputs
 ) -> Candidate | None:
     """Return the candidate with ranges of rows of one file removed, or None if it can't be."""
-    path, total, file = ranges[0].path, ranges[0].total, known.files[ranges[0].path]
+    path, total = ranges[0].path, ranges[0].total
+    assert path in known.files, "a winner that removed a file with these rows is a conflict"
+    file = known.files[path]
     others = tuple(intent for intent in candidate.intents if intent.path != path)
     rows = Bitmap().union(*[moved.rows for moved in ranges])
     for intent in candidate.intents:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import NOW_MS, add, proposal, value_of
-from tidegate_committer.group_commit.fair_queue import FairQueue
+from tests.builders import NOW_MS, add, compact, proposal, value_of
+from tidegate_committer.group_commit.fair_queue import REWRITE_WAITS_S, FairQueue
 from tidegate_committer.intake.candidate import Candidate
 from tidegate_committer.intake.proposal_reader import read_record
 from tidegate_committer.policy import Policy
@@ -102,3 +102,83 @@ def test_turns_are_taken_in_rounds(producers: str, start: int, count: int) -> No
     line.share_out(start, count, 0.0)
     chosen = in_rounds(producers[start:], count, producers[:start])
     assert offsets(line)[start : start + count] == [start + place for place in chosen]
+
+
+def joined(line: FairQueue, producer: str, offset: int, at_s: float) -> None:
+    """Let a candidate join; that of a producer in upper case is a rewrite."""
+    one = compact({"a": 1}, "g") if producer.isupper() else proposal(add("f"), created_ms=NOW_MS)
+    headers = (("producer", producer.lower().encode()),)
+    candidate = read_record(value_of(one), offset, Policy(), headers)
+    assert isinstance(candidate, Candidate)
+    line.join(candidate, at_s)
+
+
+def mixed(producers: str) -> FairQueue:
+    """Return a queue in which the producers in upper case propose rewrites, one a second."""
+    line = FairQueue()
+    for offset, producer in enumerate(producers):
+        joined(line, producer, offset, float(offset))
+    return line
+
+
+def test_a_rewrite_lets_others_go_first_that_came_after_it() -> None:
+    line = mixed("aMbMc")
+    assert offsets(line) == [0, 2, 4]
+    line.share_out(0, 9, 4.0)
+    line.served(3)
+    assert offsets(line) == [1], "one at a time, so that others need not wait for all of them"
+    joined(line, "d", 5, 5.0)
+    line.served(1)
+    assert offsets(line) == [5]
+    line.served(1)
+    assert offsets(line) == [3]
+    line.served(1)
+    assert not line
+
+
+def test_a_rewrite_waits_for_a_bounded_time_only() -> None:
+    line = mixed("aMb")
+    line.share_out(1, 9, 1 + REWRITE_WAITS_S)
+    assert offsets(line) == [0, 2]
+    line.share_out(1, 9, 1.1 + REWRITE_WAITS_S)
+    assert offsets(line) == [0, 1, 2], "what is under way keeps its place"
+
+
+def test_what_comes_after_a_rewrite_of_its_producer_stays_behind_it() -> None:
+    line = mixed("aMmb")
+    assert offsets(line) == [0, 3]
+    line.served(2)
+    assert offsets(line) == [1, 2]
+
+
+def test_a_rewrite_that_nobody_waits_beside_is_decided_at_once() -> None:
+    line = mixed("M")
+    assert offsets(line) == [0]
+    line.leave({0})
+    assert not line
+    line = mixed("aMN")
+    assert [item.candidate.offset for item in line.everybody()] == [0, 1, 2]
+    assert not line
+
+
+@given(st.text("abMN", max_size=12), st.lists(st.sampled_from("sld"), max_size=12))
+def test_with_rewrites_nobody_is_lost_or_overtakes_himself(
+    producers: str, steps: list[str]
+) -> None:
+    line, order = FairQueue(), list[int]()
+    for offset, producer in enumerate(producers):
+        joined(line, producer, offset, float(offset))
+        for step in steps[offset : offset + 1]:
+            if step == "l":
+                line.share_out(0, 2, float(offset) + REWRITE_WAITS_S)
+            elif line.waiting:
+                order.append(line[0].candidate.offset)
+                line.served(1)
+        assert bool(line.waiting) or not line.behind
+    while line:
+        order.append(line[0].candidate.offset)
+        line.served(1)
+    assert sorted(order) == list(range(len(producers)))
+    for name in "abmn":
+        own = [offset for offset in order if producers[offset].lower() == name]
+        assert own == sorted(own)
