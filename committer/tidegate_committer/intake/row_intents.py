@@ -132,7 +132,7 @@ SOURCES_MAX: Final = 4_096
 """Most old files in the row mappings of a proposal."""
 
 ROWS_MAX: Final = 200_000
-"""Most deleted rows that are mapped at once: a larger delete is better run again."""
+"""Most deleted rows that are mapped one by one: a larger delete is better run again."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +169,8 @@ def moved_rows(rows: Bitmap, move: Relocation, base: Bitmap) -> Bitmap:
     lacks them.
     Law: len(moved_rows(r, m, b)) == len(r - b); order is kept
     """
+    if not base:
+        return rows.shift(move.offset)
     return of_rows(_moved(rows - base, move.offset, iter(base)))
 
 

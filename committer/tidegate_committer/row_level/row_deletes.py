@@ -327,8 +327,10 @@ def is_followed(intent: RowDelete, move: Relocation, known: FetchedInputs) -> bo
     """Return whether the rows of an intent are mapped to where a compaction moved their file's."""
     if move.num_records != intent.num_records:
         return False
-    is_small = len(known.meant_by(intent)) <= ROWS_MAX
-    return is_small and len(known.rows_of(move.base)) <= ROWS_MAX
+    base = known.rows_of(move.base)
+    # If no row was deleted before, all rows are shifted at once.
+    is_small = not base or len(known.meant_by(intent)) <= ROWS_MAX
+    return is_small and len(base) <= ROWS_MAX
 
 
 def bears_overlap(candidate: Candidate, level: Level) -> bool:

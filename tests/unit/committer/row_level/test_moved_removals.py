@@ -293,3 +293,21 @@ def test_without_change_files_readers_of_changes_see_rows_leave_and_come_back() 
     gate.ask(compact(AB, "g", read_version=1))
     assert rules_of(gate.ask(proposal(remove("a"), read_version=1))) == ["committed"]
     assert [(row["path"], row["dataChange"]) for row in last(gate, "add")] == [("b", True)]
+
+
+def test_a_compaction_is_decided_after_what_waits_beside_it(gate: Gate) -> None:
+    own = [proposal(add("c"), read_version=1), compact(AB, "g", read_version=1), rewrite("b", "b2")]
+    result = {outcome.proposal_id: outcome for outcome in gate.ask(*own)}
+    first, packing, last_sent = (result[one.proposal_id] for one in own)
+    assert (first.status, last_sent.status) == ("committed", "committed")
+    assert rejection_of(packing).winner_version == last_sent.version
+
+
+def test_a_delete_of_any_size_follows_a_file_that_was_whole(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate_committer.row_level.row_deletes.ROWS_MAX", 3)
+    gate.ask(compact(AB, "g", read_version=1))
+    large = row_delete(rows_of("b", range(5)), read_version=1)
+    assert rules_of(gate.ask(large)) == ["committed"]
+    assert gone(gate, "g") == [10, 11, 12, 13, 14]
