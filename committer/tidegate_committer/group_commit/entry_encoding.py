@@ -126,11 +126,10 @@ def encode(state: TableState, group: Group, origin: EntryWriter, attempt: Attemp
         *[txn for member in group.members for txn in _txns(member, now_ms)],
         Txn(app_id=origin.app_id, version=provenance.offsets[1], last_updated=now_ms),
     )
-    head: list[Action] = [action for action in (protocol, metadata) if action is not None]
     content = b"".join(
         (
             _info_line(info, provenance),
-            *(_line(action) for action in head),
+            *(_line(action) for action in (protocol, metadata) if action is not None),
             *dated_lines(draft),
             *(_line(domain) for domain in draft.domains),
             *(_line(txn) for txn in txns),
