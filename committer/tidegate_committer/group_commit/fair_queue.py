@@ -139,11 +139,13 @@ class FairQueue:
                 end -= 1
             else:
                 place += 1
+        self._bring_up(len(self.waiting))
 
     def remove_deferred(self, is_removed: Callable[[Candidate], bool]) -> list[Candidate]:
         """Remove some of the candidates that are set aside, and return them."""
         removed = [queued.candidate for queued in self.deferred if is_removed(queued.candidate)]
         self.deferred = [queued for queued in self.deferred if queued.candidate not in removed]
+        self._bring_up(len(self.waiting))
         return removed
 
     def bring_back(self, start: int) -> None:
@@ -151,16 +153,18 @@ class FairQueue:
         for place, queued in enumerate(self.deferred, start):
             self.waiting.insert(place, queued)
         self.deferred = []
+        self._bring_up(len(self.waiting))
 
     def _bring_up(self, start: int = 0, overdue_s: float = -inf) -> None:
         """Move into the queue, from place `start` on, what need not be behind.
 
         That is a rewrite if no other candidate waits, all rewrites from before `overdue_s`, and
-        what no longer comes after a rewrite in its series.
+        what comes after no rewrite, and nothing deferred, in its series.
         """
         if not self.behind:
             return
-        is_idle, series, left = not self.waiting, set[str | None](), list[QueuedCandidate]()
+        is_idle, left = not self.waiting, list[QueuedCandidate]()
+        series = {_series(queued.candidate) for queued in self.deferred} - {None}
         for queued in self.behind:
             own = _series(queued.candidate)
             is_held = queued.candidate.is_rewrite and queued.since_s >= overdue_s and not is_idle
@@ -168,7 +172,7 @@ class FairQueue:
                 left.append(queued)
                 series |= {own} - {None}
             else:
-                is_idle = is_idle and not queued.candidate.is_rewrite
+                is_idle = False
                 self.waiting.insert(self._place_by_arrival(queued, start), queued)
         self.behind = left
 

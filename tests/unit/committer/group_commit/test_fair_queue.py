@@ -151,6 +151,20 @@ def test_what_comes_after_a_rewrite_of_its_producer_stays_behind_it() -> None:
     assert offsets(line) == [1, 2]
 
 
+def test_a_rewrite_does_not_wait_for_what_is_read_but_for_its_own_series() -> None:
+    line = mixed("aM")
+    line.defer(0, 1, lambda candidate: candidate.producer == "a")
+    assert offsets(line) == [1]
+    line = mixed("mM")
+    line.defer(0, 1, lambda candidate: True)
+    assert offsets(line) == []
+    line.bring_back(0)
+    assert offsets(line) == [0]
+    line.defer(0, 1, lambda candidate: True)
+    line.remove_deferred(lambda candidate: True)
+    assert offsets(line) == [1]
+
+
 def test_a_rewrite_that_nobody_waits_beside_is_decided_at_once() -> None:
     line = mixed("M")
     assert offsets(line) == [0]
