@@ -44,8 +44,11 @@ def depends_on_rows(candidate: Candidate, winners: Iterable[Entry]) -> bool:
     """
     if candidate.intents or candidate.tolerates_row_deletes:
         return True
-    named = candidate.files_read | candidate.content.removed
-    return bool(named) and any(not named.isdisjoint(winner.moved) for winner in winners)
+    read, removed = candidate.files_read, candidate.content.removed
+    if not (read or removed):
+        return False
+    moves = [winner.moved for winner in winners if winner.moved]
+    return any(not (read.isdisjoint(moved) and removed.isdisjoint(moved)) for moved in moves)
 
 
 def passed(candidate: Candidate, winners: Iterable[Entry]) -> Iterator[tuple[Entry, Candidate]]:
