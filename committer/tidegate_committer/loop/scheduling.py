@@ -173,11 +173,11 @@ class MaintenanceSchedule:
         table, viewed_s = table_committer.record.table, table_committer.cache.viewed_s
         probe = self.probes.get(table)
         if probe is None:
-            probe = self.probes[table] = IdleProbe(self._next_probe_s(viewed_s))
+            probe = self.probes[table] = IdleProbe(self._next_probe_s(now_s, viewed_s))
         is_due = now_s >= max(probe.due_s, viewed_s + self.dependencies.settings.external_probe_s)
         if is_due and probe.answer is None and not table_committer.cache.is_behind:
             PROBES.labels(table_committer.label).inc()
-            probe.due_s = self._next_probe_s(now_s)
+            probe.due_s = self._next_probe_s(now_s, now_s)
             probe.begin(
                 table_committer.store, state.version + 1, now_s, self.dependencies.background
             )
@@ -218,13 +218,13 @@ class MaintenanceSchedule:
 
     def _next_audit_s(self, now_s: float) -> float:
         section = self.dependencies.settings
-        return self.audits_pace.turn_s(now_s + section.audit_s, section.audit_versions)
+        return self.audits_pace.turn_s(now_s, now_s + section.audit_s, section.audit_versions)
 
-    def _next_probe_s(self, from_s: float) -> float:
+    def _next_probe_s(self, now_s: float, viewed_s: float) -> float:
         section = self.dependencies.settings
         needed_per_s = len(self.probes) / (VIEW_SHARE * section.view_age_max_s)
         self.probes_pace.reads_per_s = max(PROBES_PER_S, needed_per_s)
-        return self.probes_pace.turn_s(from_s + section.external_probe_s)
+        return self.probes_pace.turn_s(now_s, viewed_s + section.external_probe_s)
 
     def forget(self, table: UUID) -> None:
         """Drop a table's audit and probe: their results may be outdated."""

@@ -12,7 +12,6 @@ An idle table is probed for a next version by another writer. A store may be slo
 thousand tables, so the loop does not wait for the result, and `Pace` bounds the reads a second.
 """
 
-import math
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -42,19 +41,20 @@ LOOKS_PER_S: Final = 20.0
 
 @dataclass
 class Pace:
-    """The turns of many tables at one kind of read, at most `reads_per_s` of them.
+    """The turns of many tables at one kind of read, `reads_per_s` on the average.
 
-    A turn is taken ahead: with many tables each waits longer, and none waits for ever.
+    A turn is taken ahead: with many tables each waits longer, and none waits for ever. `taken_s` is
+    until when the turns that are taken last, one after the other.
     Units: `_s` by `Clock.boot_s`.
     """
 
     reads_per_s: float = LOOKS_PER_S
-    newest_s: float = -math.inf
+    taken_s: float = 0.0
 
-    def turn_s(self, from_s: float, reads: int = 1) -> float:
-        """Return when a table that is due at `from_s` may read."""
-        self.newest_s = max(from_s, self.newest_s + reads / self.reads_per_s)
-        return self.newest_s
+    def turn_s(self, now_s: float, due_s: float, reads: int = 1) -> float:
+        """Return when a table may read that is due at `due_s`, now that it takes its turn."""
+        self.taken_s = max(now_s, self.taken_s) + reads / self.reads_per_s
+        return max(due_s, self.taken_s)
 
 
 @dataclass
@@ -92,10 +92,10 @@ class Audit:
         head = state.entries.get(state.version)
         newest = CommittedFile(version=head.version, sha256=head.sha256) if head else None
         if self.witness is None:
-            self.witness, self.look_s = newest, self.looks.turn_s(now_s + LOOK_S)
+            self.witness, self.look_s = newest, self.looks.turn_s(now_s, now_s + LOOK_S)
         elif self.look is None and now_s >= self.look_s:
             versions = [self.witness.version]
-            self.look_s, self.successor = self.looks.turn_s(now_s + LOOK_S), newest
+            self.look_s, self.successor = self.looks.turn_s(now_s, now_s + LOOK_S), newest
             self.look = executor.begin(store.root, lambda: hashes(store, versions, versions[0]))
         if self.look is not None and self.look.done():
             self._end_look(now_s)

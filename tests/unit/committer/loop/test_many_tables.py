@@ -118,7 +118,7 @@ class Counting(InlineExecutor):
         return super().begin(root, work, behind)
 
 
-@pytest.mark.parametrize(("tables", "reads"), [(4, 12 * 4 + 8), (60, 12 * PROBES_PER_S + 12)])
+@pytest.mark.parametrize(("tables", "reads"), [(4, 12 * 4 + 8), (120, 13 * PROBES_PER_S + 60)])
 def test_many_idle_tables_are_probed_and_audited_less_often(tables: int, reads: int) -> None:
     background = Counting()
     section = CommitterSection(
@@ -135,9 +135,9 @@ def test_many_idle_tables_are_probed_and_audited_less_often(tables: int, reads: 
 
 def test_a_turn_comes_later_with_more_tables_and_comes() -> None:
     pace = Pace(10.0)
-    assert [pace.turn_s(1.0) for _ in range(3)] == pytest.approx([1.0, 1.1, 1.2])
-    assert pace.turn_s(1.0, 8) == pytest.approx(2.0)
-    assert pace.turn_s(7.0) == 7.0
+    assert [pace.turn_s(1.0, 1.2) for _ in range(4)] == pytest.approx([1.2, 1.2, 1.3, 1.4])
+    assert pace.turn_s(1.0, 1.2, 8) == pytest.approx(2.2)
+    assert pace.turn_s(7.0, 8.0) == 8.0
 
 
 def test_nothing_is_kept_of_a_table_that_was_dropped(gate: Gate) -> None:
