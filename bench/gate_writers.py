@@ -106,19 +106,26 @@ def create_at(
 ) -> TableRecord:
     """Create a table through the committer, with its first files, and return its registration."""
     with Client(KafkaBus(settings, "bench"), settings.topics) as client:
-        target = proposal_builders.Target(new_id(CLOCK), root, name=root.rpartition("/")[2])
-        metadata = Metadata(
-            id=str(new_id(CLOCK)),
-            schema_string=SCHEMA_STRING,
-            partition_columns=("month",),
-            configuration=properties,
-        )
-        protocol = define_new(metadata).protocol
-        stamp = proposal_builders.Stamp(new_id(CLOCK), CLOCK.now_ms())
-        outcome = client.propose(proposal_builders.create(target, stamp, protocol, metadata, adds))
-        if outcome.status != "committed":
-            raise Rejected(outcome)
-        return client.require(target.root)
+        return create_by(client, root, properties, adds)
+
+
+def create_by(
+    client: Client, root: str, properties: Mapping[str, str], adds: Sequence[Add] | None
+) -> TableRecord:
+    """Do as `create_at`, with a client that exists."""
+    target = proposal_builders.Target(new_id(CLOCK), root, name=root.rpartition("/")[2])
+    metadata = Metadata(
+        id=str(new_id(CLOCK)),
+        schema_string=SCHEMA_STRING,
+        partition_columns=("month",),
+        configuration=properties,
+    )
+    protocol = define_new(metadata).protocol
+    stamp = proposal_builders.Stamp(new_id(CLOCK), CLOCK.now_ms())
+    outcome = client.propose(proposal_builders.create(target, stamp, protocol, metadata, adds))
+    if outcome.status != "committed":
+        raise Rejected(outcome)
+    return client.require(target.root)
 
 
 def run(

@@ -8,7 +8,9 @@ import re
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 from typing import Final
 
 from rich.console import Console
@@ -18,9 +20,12 @@ from bench.committer_line import CommitterLine
 from bench.committing import MANY, miscounted, slow_put_ms, slow_run
 from bench.delta_rs_writers import Rate
 from bench.figures import Figure, median, percentile
+from bench.gate_writers import create_by
 from bench.load import Load
 from bench.row_deletes import PATH, shared_file
 from tidegate_messages.published_records import TableRecord
+from tidegate_runtime.client.client import Client
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
 
 COUNTS: Final = (1, 10, 50, 200)
 PEERS: Final = (10, 50)
@@ -106,20 +111,30 @@ class Tables:
         return result
 
     def _created(self, line: CommitterLine, names: Sequence[str]) -> list[TableRecord]:
-        def create(name: str) -> TableRecord:
-            root = line.slow_root(name)
-            return gate_writers.create_at(line.gate.kafka, root, _PROPERTIES, [shared_file()])
-
         alone = names[:ALONE] if len(names) == max(COUNTS) else ()
-        began_s = time.perf_counter()
-        tables = [create(name) for name in alone]
-        alone_s = time.perf_counter() - began_s
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            tables += pool.map(create, names[len(alone) :])
+        kafka = line.gate.kafka
+        with ExitStack() as clients, ThreadPoolExecutor(AT_ONCE) as pool:
+            free: SimpleQueue[Client] = SimpleQueue()
+            for _ in range(AT_ONCE):
+                free.put(clients.enter_context(Client(KafkaBus(kafka, "bench"), kafka.topics)))
+
+            def create(name: str) -> TableRecord:
+                client = free.get()
+                record = create_by(client, line.slow_root(name), _PROPERTIES, [shared_file()])
+                free.put(client)
+                return record
+
+            # A client's first creation connects it.
+            began = [*pool.map(create, names[len(alone) :][:AT_ONCE])]
+            started_s = time.perf_counter()
+            tables = [create(name) for name in alone]
+            alone_s = time.perf_counter() - started_s
+            rest = names[len(alone) :][AT_ONCE:]
+            tables += [*began, *pool.map(create, rest)]
+            at_once_s = time.perf_counter() - started_s - alone_s
         if alone:
-            at_once_s = time.perf_counter() - began_s - alone_s
             self.alone_s.append(alone_s / len(alone))
-            self.at_once_s.append(at_once_s / (len(names) - len(alone)))
+            self.at_once_s.append(at_once_s / len(rest))
             _console.print(
                 f"a creation: {self.alone_s[-1]:.2f} s, of {AT_ONCE} at once "
                 f"{self.at_once_s[-1]:.2f} s each"

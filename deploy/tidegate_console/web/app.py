@@ -217,6 +217,14 @@ def _add_tables(app: FastAPI, pages: Pages) -> None:
         positions = reading.positions(record)
         return pages.page(request, "table_ingest", record=record, positions=positions)
 
+    @app.get("/tables/{table}/maintenance")
+    def maintenance(request: Request, table: UUID) -> Response:
+        record = pages.table(table)
+        found = reading.maintenance(record)
+        return pages.page(
+            request, "table_maintenance", record=record, pause=found.pause, report=found.report
+        )
+
     @app.get("/tables/{table}/holders")
     def holders(request: Request, table: UUID) -> Response:
         record = pages.table(table)

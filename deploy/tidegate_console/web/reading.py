@@ -8,13 +8,14 @@ from uuid import UUID
 from tidegate_checkpointer.cli.health_command import facts_of
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.snapshots.table_health import TableFacts, TableHealth, assess
-from tidegate_messages.published_records import TableRecord
+from tidegate_messages.published_records import MaintenanceRecord, TableRecord
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.explanation_search import explained, find_in_topics
 from tidegate_producers.history.outcome_explanation import Explanation
 from tidegate_producers.history.outcome_log import ProposalOutcomes, last_proposals
 from tidegate_producers.history.table_history import HistoryEntry, history
 from tidegate_producers.ingest.ingest_status import PartitionStatus, statuses
+from tidegate_producers.maintenance.maintenance_topic import read_maintenance
 from tidegate_producers.options import TableLocation
 from tidegate_producers.vacuum.vacuum import Claims, claims_on
 from tidegate_producers.writing import table_requests
@@ -37,6 +38,14 @@ class TableShape:
     health: TableHealth
 
 
+@dataclass(frozen=True)
+class TableMaintenance:
+    """An operator's pause of a table's maintenance, and the maintainer's report; None if none."""
+
+    pause: MaintenanceRecord | None
+    report: MaintenanceRecord | None
+
+
 class Reading(Protocol):
     """Reads on behalf of a page. Each method raises a TidegateError that the page shows."""
 
@@ -54,6 +63,9 @@ class Reading(Protocol):
 
     def positions(self, table: TableRecord) -> Sequence[PartitionStatus]:
         """Return how far a table is in the topics that `tidegate ingest` copies into it."""
+
+    def maintenance(self, table: TableRecord) -> TableMaintenance:
+        """Return what the maintainer did last with a table, does next, or why nothing is due."""
 
     def claims(self, table: TableRecord) -> Claims:
         """Return who needs which versions and files of a table, so that vacuum leaves them."""
@@ -102,6 +114,11 @@ class Installation:
         """Return how far a table is in the topics that `tidegate ingest` copies into it."""
         place = TableLocation(table.table_root, self._settings.storage)
         return list(statuses(self._bus, [place]))
+
+    def maintenance(self, table: TableRecord) -> TableMaintenance:
+        """Return what the maintainer did last with a table, does next, or why nothing is due."""
+        pauses, reports = read_maintenance(self._bus, self._settings.kafka.topics)
+        return TableMaintenance(pauses.get(table.table), reports.get(table.table))
 
     def claims(self, table: TableRecord) -> Claims:
         """Return who needs which versions and files of a table."""

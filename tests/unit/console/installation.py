@@ -7,11 +7,17 @@ from uuid import UUID
 
 from tests.unit.console.test_attention import NOW_MS, TOPICS, well
 from tidegate_console.overview import Overview
-from tidegate_console.web.reading import TableShape
+from tidegate_console.web.reading import TableMaintenance, TableShape
 from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.snapshots.table_health import TableFacts, assess
 from tidegate_messages.outcome import Outcome, Rejection
-from tidegate_messages.published_records import FollowerRecord, Gate, TableRecord
+from tidegate_messages.published_records import (
+    FollowerRecord,
+    Gate,
+    MaintenanceChore,
+    MaintenanceRecord,
+    TableRecord,
+)
 from tidegate_producers.history.outcome_explanation import Explanation, Overlap, Winner
 from tidegate_producers.history.outcome_log import DeadLetter, DeadLetters, ProposalOutcomes
 from tidegate_producers.history.table_history import HistoryEntry
@@ -154,6 +160,28 @@ class MadeUp:
             PartitionStatus(table.table_root, orders, 41, 45, NOW_MS - 5_000),
             PartitionStatus(table.table_root, past, 7, None, None, MADE_ANEW),
         ]
+
+    def maintenance(self, table: TableRecord) -> TableMaintenance:
+        """Return a task that was done, and why none is due; nothing of the other tables."""
+        if table.table != WELL:
+            return TableMaintenance(None, None)
+        last = MaintenanceChore(
+            kind="pack",
+            size_bytes=8_192,
+            why="12 files become 1",
+            outcome="committed",
+            at_ms=NOW_MS - 60_000,
+        )
+        report = MaintenanceRecord(
+            table=WELL,
+            name=table.name,
+            about="report",
+            at_ms=NOW_MS - 5_000,
+            reason="its files are few",
+            last=last,
+        )
+        pause = report.model_copy(update={"about": "pause", "reason": "a backfill runs"})
+        return TableMaintenance(pause, report)
 
     def claims(self, table: TableRecord) -> Claims:
         """Return a holder of versions."""

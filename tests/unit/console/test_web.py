@@ -37,6 +37,8 @@ PAGES = (
     f"/tables/{WELL}/history",
     f"/tables/{WELL}/shape",
     f"/tables/{WELL}/ingest",
+    f"/tables/{WELL}/maintenance",
+    f"/tables/{HALTED}/maintenance",
     f"/tables/{WELL}/holders",
     "/proposals",
     f"/proposals?table={WELL}",
@@ -167,6 +169,13 @@ def test_how_far_a_table_is_in_the_topics_that_are_copied_into_it(site: Site) ->
     cells = re.findall(r"<t[hd][^>]*>([^<]+)</t[hd]>", text)
     assert cells[6:10] == ["orders", "0", "41", "3"]
     assert "the topic was made anew since" in cells
+
+
+def test_what_the_maintainer_did_last_and_why_nothing_is_due(site: Site) -> None:
+    text = site.browser.get(f"/tables/{WELL}/maintenance").text
+    for said in ("a backfill runs", "nothing: its files are few", "12 files become 1", "maintain"):
+        assert said in text
+    assert "No maintainer has looked" in site.browser.get(f"/tables/{HALTED}/maintenance").text
 
 
 def test_without_a_token_nobody_can_change_anything(tmp_path: Path) -> None:
