@@ -22,6 +22,7 @@ from bench import (
     idle_tables,
     ingest,
     log_size,
+    maintain,
     open_table,
     read_by_condition,
     read_table,
@@ -115,8 +116,9 @@ def bench(
         list[str] | None,
         typer.Option(
             help="slow, one, in-flight, local, ungrouped, beside, flooded, stale, tables, deletes, "
-            "spark, door, ingest, takeover, changes, changes-beside, open, read, cpu, state, "
-            "driver, checkpoint, checkpoint-beside, log-size, restart, registered, idle, conditions"
+            "spark, door, ingest, maintain, takeover, changes, changes-beside, open, read, cpu, "
+            "state, driver, checkpoint, checkpoint-beside, log-size, restart, registered, idle, "
+            "conditions"
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(help="alternating rounds; medians are shown")] = 3,
@@ -136,6 +138,7 @@ def bench(
         "changes": lambda stack, folder: changes.figures(stack, folder, rounds),
         "changes-beside": changes_beside.figures,
         "ingest": lambda stack, folder: ingest.figures(stack, folder, rounds),
+        "maintain": lambda stack, folder: maintain.figures(stack, folder, rounds),
     }
     alone = _alone(rounds, seconds, files, rows, hours)
     figures: list[Figure] = []

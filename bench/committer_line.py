@@ -18,6 +18,7 @@ from tidegate_runtime.kafka.topic_admin import create_topics
 
 READY_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 15.0
+SESSION_S: Final = 6.0
 UNGROUPED: Final = {"committer.group_members_max": "1"}
 NO_OVERRIDES: Final[Mapping[str, str]] = {}
 
@@ -52,7 +53,9 @@ class CommitterLine:
             self.store = self._stack.enter_context(SlowStore())
             broker = EmbeddedKafka(self.folder / "kafka")
             self._stack.enter_context(broker)
-            kafka = KafkaSettings(bootstrap_servers=broker.bootstrap, session_timeout_ms=6_000)
+            kafka = KafkaSettings(
+                bootstrap_servers=broker.bootstrap, session_timeout_ms=round(1000 * SESSION_S)
+            )
             self.gate = self._gate("grouping", kafka, NO_OVERRIDES)
             self.ungrouped = self._gate("ungrouped", kafka, UNGROUPED)
             self._stack = self._stack.pop_all()

@@ -1,4 +1,4 @@
-"""Many busy tables of one committer: throughput, latency, fairness, a creation.
+"""Many busy tables of one committer: throughput, latency, fairness, a creation, a takeover.
 
 Each table has four writers, of which one deletes rows of a file and three append. The peer is
 delta-rs, whose writers of different tables share nothing.
@@ -16,7 +16,7 @@ from typing import Final
 from rich.console import Console
 
 from bench import delta_rs_writers, gate_writers, load
-from bench.committer_line import CommitterLine
+from bench.committer_line import SESSION_S, CommitterLine
 from bench.committing import MANY, miscounted, slow_put_ms, slow_run
 from bench.delta_rs_writers import Rate
 from bench.figures import Figure, median, percentile
@@ -37,6 +37,9 @@ AT_ONCE: Final = 16
 
 ALONE: Final = 8
 """How many tables are created one after the other, to be timed."""
+
+TAKEOVER_S: Final = 25.0
+"""How long writers go on around a kill of the committer."""
 
 MANY_MIN: Final = 1.2
 P99_PUTS: Final = 15.0
@@ -74,6 +77,7 @@ class Tables:
     alone_s: list[float] = field(default_factory=list)
     at_once_s: list[float] = field(default_factory=list)
     puts_ms: list[float] = field(default_factory=list)
+    taken_over_s: list[float] = field(default_factory=list)
 
     def measure(self, line: CommitterLine, number: int) -> None:
         """Measure a round."""
@@ -108,6 +112,9 @@ class Tables:
             f"{result.cpu_ms:.2f} ms CPU a version, {run.gave_up} gave up, {wrong} wrong, "
             f"{run.deleted} rows deleted"
         )
+        if count == max(COUNTS):
+            self.taken_over_s.append(_taken_over_s(line, tables))
+            _console.print(f"all {count} taken over: {self.taken_over_s[-1]:.1f} s")
         return result
 
     def _created(self, line: CommitterLine, names: Sequence[str]) -> list[TableRecord]:
@@ -147,6 +154,15 @@ class Tables:
         return [
             *(self._figure(count) for count in COUNTS),
             self._saturated(put),
+            Figure(
+                f"kill -9 of the committer until each of {max(COUNTS)} tables has committed again",
+                f"{median(self.taken_over_s):.1f} s",
+                f"session timeout {SESSION_S:.0f} s",
+                median(self.taken_over_s) / SESSION_S,
+                "",
+                is_met=None,
+                recorded=None,
+            ),
             Figure(
                 f"a table's creation on the slow store, and with {AT_ONCE} at once",
                 f"{median(self.alone_s):.2f} s, {median(self.at_once_s):.2f} s each",
@@ -195,6 +211,18 @@ class Tables:
             is_met=rate >= MANY_MIN and p99 <= P99_PUTS * put_ms and slowest <= SLOWEST_MAX,
             recorded=None,
         )
+
+
+def _taken_over_s(line: CommitterLine, tables: Sequence[TableRecord]) -> float:
+    """Kill the committer and start it again; return when the last table has committed again."""
+
+    def again() -> None:
+        line.gate.service.child.kill()
+        line.gate.service.start()
+
+    run = load.run(line.gate.kafka, tables, 1, TAKEOVER_S, again)
+    line.gate.service.wait_ready()
+    return max((waits[0] if waits else TAKEOVER_S) for waits in run.by_table)
 
 
 def _deleted(line: CommitterLine, names: Sequence[str]) -> int:
