@@ -49,12 +49,8 @@ def read_registry(
 
     Raises: Unavailable; Misconfigured, when the topic is missing.
     """
-    registrations, until_s = Registrations(), time.monotonic() + timeout_s
-    reader = bus.reader()
-    try:
-        _read_on(reader, _everywhere(bus, topics, until_s), registrations, {}, until_s)
-    finally:
-        reader.close()
+    registrations = Registrations()
+    _read_on(bus, topics, registrations, {}, time.monotonic() + timeout_s)
     return {table: _with_canonical_root(record) for table, record in registrations.counting.items()}
 
 
@@ -98,8 +94,7 @@ class Registrations:
 
 
 class RegistryReader:
-    """The registry for repeated reads: each one continues where the last one ended, and over the
-    same connection.
+    """The registry for repeated reads: each one continues where the last one ended.
 
     Every version leaves a record in the topic, which Kafka compacts late. So the time to read all
     of it grows with the number of versions, not of tables.
@@ -110,13 +105,6 @@ class RegistryReader:
         self._found = Registrations()
         self._ends: dict[TopicPartition, Offset] = {}
         self._life, self._read_s = "", -math.inf
-        self._reader: Reader | None = None
-
-    def close(self) -> None:
-        """Close the connection to the broker; a later read opens a new one."""
-        if self._reader is not None:
-            self._reader.close()
-        self._reader = None
 
     def read(self, timeout_s: float = PATIENCE_S) -> dict[UUID, TableRecord]:
         """Return the registered tables by id. Raises: as `read_registry`."""
@@ -132,7 +120,6 @@ class RegistryReader:
                     tables[table] = _with_canonical_root(tables[table])
         except TidegateError:
             self._forget()
-            self.close()
             raise
         self._life, self._read_s = life, began_s
         return dict(self._found.counting)
@@ -154,14 +141,12 @@ class RegistryReader:
         return [record for record in records if recorded_home(record) == home]
 
     def _read_on(self, until_s: float) -> set[UUID]:
-        reader = self._reader = self._reader or self._bus.reader()
-        everywhere = _everywhere(self._bus, self._topics, until_s)
-        changed = _read_on(reader, everywhere, self._found, self._ends, until_s)
+        changed = _read_on(self._bus, self._topics, self._found, self._ends, until_s)
         if changed is not None:
             return changed
         # The topic ends before our position: it was restored from a copy.
         self._forget()
-        changed = _read_on(reader, everywhere, self._found, self._ends, until_s)
+        changed = _read_on(self._bus, self._topics, self._found, self._ends, until_s)
         return set(self._found.counting) if changed is None else changed
 
     def _forget(self) -> None:
@@ -203,15 +188,9 @@ def _as_id(text: str) -> UUID | None:
         return None
 
 
-def _everywhere(bus: Bus, topics: Topics, until_s: float) -> list[TopicPartition]:
-    """Return the partitions of the registry's topic. Raises: as `read_registry`."""
-    partitions = bus.partitions(topics.table_state, _left_s(until_s))
-    return [TopicPartition(topics.table_state, number) for number in range(partitions)]
-
-
 def _read_on(
-    reader: Reader,
-    everywhere: Sequence[TopicPartition],
+    bus: Bus,
+    topics: Topics,
     registrations: Registrations,
     ends: dict[TopicPartition, Offset],
     until_s: float,
@@ -220,18 +199,34 @@ def _read_on(
 
     Return None if the topic ends before them. Raises: as `read_registry`.
     """
-    bounds = reader.bounds_of(everywhere, _left_s(until_s))
-    if any(end < ends.get(topic_partition, end) for topic_partition, (_, end) in bounds.items()):
-        return None
-    starts = {
-        topic_partition: max(first, ends.get(topic_partition, first))
-        for topic_partition, (first, _) in bounds.items()
-    }
-    until = {topic_partition: end for topic_partition, (_, end) in bounds.items()}
-    read = read_to_ends(reader, until, starts, until_s)
-    changed = {table for record in read for table in _fold(registrations, record)}
-    # A reader may return records behind the ends that were looked up: they are read, too.
-    ends |= {each: max(end, starts[each]) for each, end in until.items()}
+    reader = bus.reader()
+    try:
+        numbers = range(bus.partitions(topics.table_state, _left_s(until_s)))
+        everywhere = [TopicPartition(topics.table_state, number) for number in numbers]
+        bounds = reader.bounds_of(everywhere, _left_s(until_s))
+        if any(
+            end < ends.get(topic_partition, end) for topic_partition, (_, end) in bounds.items()
+        ):
+            return None
+        starts = {
+            topic_partition: max(first, ends.get(topic_partition, first))
+            for topic_partition, (first, _) in bounds.items()
+        }
+        until = {
+            topic_partition: end
+            for topic_partition, (_, end) in bounds.items()
+            if starts[topic_partition] < end
+        }
+        read = read_to_ends(
+            reader,
+            until,
+            {topic_partition: starts[topic_partition] for topic_partition in until},
+            until_s,
+        )
+        changed = {table for record in read for table in _fold(registrations, record)}
+        ends |= {topic_partition: end for topic_partition, (_, end) in bounds.items()}
+    finally:
+        reader.close()
     return changed
 
 

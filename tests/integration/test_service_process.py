@@ -159,7 +159,7 @@ def test_up_starts_the_whole_line_and_down_ends_it(tmp_path: Path) -> None:
         assert first.returncode == 0, first.stderr
         state = json.loads(first.stdout)
         names = [item["name"] for item in state["processes"]]
-        assert names == ["kafka", "committer", "checkpointer", "cdc-publisher"]
+        assert names == ["kafka", "committer", "checkpointer", "cdc-publisher", "maintain"]
         for one in state["processes"][1:]:
             assert probe(f"{one['address']}/readyz")[0] == 200
         again = subprocess.run(up, capture_output=True, text=True, check=False)

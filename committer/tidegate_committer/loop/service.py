@@ -185,7 +185,6 @@ class CommitterLoop:
         self.transactions.observe((), {}, self.dependencies.clock.boot_s())
         # First, since the next owner waits for it. A PUT that begins meanwhile is found in the log.
         self.consumer.close()
-        self.registry_reader.close()
         self.dependencies.close()
 
     def _take(self, record: Record, *, may_handle: bool) -> bool:

@@ -140,7 +140,6 @@ class Client:
             self._producer.close()
         if self._reader is not None:
             self._reader.close()
-        self._registry_reader.close()
         self._producer = self._reader = None
 
     def new_id(self) -> UUID:
