@@ -56,6 +56,12 @@ SIZED: Final = frozenset(
 )
 """The parts whose ratios depend on the number of files or rows."""
 
+PARTS: Final = (
+    "slow, one, in-flight, local, ungrouped, beside, flooded, stale, tables, deletes, spark, door, "
+    "ingest, maintain, takeover, changes, changes-beside, open, read, cpu, state, driver, "
+    "checkpoint, checkpoint-beside, log-size, restart, registered, idle, conditions"
+)
+
 COMMITTING: Final = {
     "slow": Slow,
     "one": One,
@@ -114,12 +120,7 @@ def _alone(
 def bench(
     only: Annotated[
         list[str] | None,
-        typer.Option(
-            help="slow, one, in-flight, local, ungrouped, beside, flooded, stale, tables, deletes, "
-            "spark, door, ingest, maintain, takeover, changes, changes-beside, open, read, cpu, "
-            "state, driver, checkpoint, checkpoint-beside, log-size, restart, registered, idle, "
-            "conditions"
-        ),
+        typer.Option(help=PARTS),
     ] = None,
     rounds: Annotated[int, typer.Option(help="alternating rounds; medians are shown")] = 3,
     seconds: Annotated[float, typer.Option(help="length of a round of writers")] = 8.0,
