@@ -1,4 +1,4 @@
-"""Ten thousand idle tables of one committer, a few busy ones among them: start, memory, requests.
+"""Ten thousand idle tables of one committer, a few busy ones among them: start, memory, CPU time.
 
 The tables are copies of one that the committer made: its version 0 with another id, and its
 registration. Each figure is that with all tables, beside that with the busy ones alone.

@@ -76,7 +76,7 @@ class OptimizeRequest:
     of its timestamps. `purges` writes every file with deleted rows anew, and no others; `rewrites`
     every file. `order` are
     the columns of a Z-order. A clustered table needs neither: its files are sorted by its own
-    columns, if `sorts` says that the runner can. `is_auto` says that no person asked for it.
+    columns, if `sorts` says that the runner can. `is_auto` says that no person requested it.
 
     Units: `file_bytes` in bytes.
     """

@@ -181,7 +181,7 @@ class Reader(Protocol):
     def bounds_of(
         self, topic_partitions: Sequence[TopicPartition], timeout_s: float = ANSWER_S
     ) -> Mapping[TopicPartition, tuple[Offset, Offset]]:
-        """Return the bounds of several partitions, by one request. Raises: Unavailable."""
+        """Return the bounds of several partitions, looked up at once. Raises: Unavailable."""
 
     def read(
         self, topic_partition: TopicPartition, start: Offset, timeout_s: float

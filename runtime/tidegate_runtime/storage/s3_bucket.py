@@ -76,7 +76,7 @@ class S3Bucket:
         self._is_outdated = False
         self._renewed_s = -math.inf
         self._connecting = asyncio.Lock()
-        self._puts: ObstoreClients | None = None
+        self._clients: ObstoreClients | None = None
         self._takes_other_way = False
         self._turn = Lock()
 
@@ -127,10 +127,14 @@ class S3Bucket:
         exceptions = import_module("botocore.exceptions")
         try:
             return fetch(self._obstore().client(_patience_s(timeout_s, 0)), key)
+        except UseOtherWay as other:
+            if other.for_good:
+                self._take_other_way(other)
+            return None
         except ErrorResponse as refusal:
             self._note_refusal(refusal.code)
             return refusal if is_missing(refusal) or refusal.code in OUTDATED else None
-        except (UseOtherWay, Misconfigured, exceptions.BotoCoreError):
+        except (Misconfigured, exceptions.BotoCoreError):
             return None
 
     async def read_range(self, key: str, start: int, end: int, version: str) -> bytes:
@@ -227,7 +231,7 @@ class S3Bucket:
             self._system = _file_system(self._options)
             # In this order, and without the lock: it is held while a client is made, which waits
             # for credentials, and all stores share the event loop that would block here.
-            self._puts = None
+            self._clients = None
 
     def _take_other_way(self, reason: Exception) -> None:
         self._takes_other_way = True
@@ -236,11 +240,11 @@ class S3Bucket:
     def _obstore(self) -> ObstoreClients:
         """Return obstore's clients. Raises: UseOtherWay; Misconfigured; botocore's errors."""
         with self._turn:
-            if self._puts is None:
+            if self._clients is None:
                 pays = "RequestPayer" in self._place
                 with _options_checked():
-                    self._puts = obstore_clients(self._system, self._name, pays=pays)
-            return self._puts
+                    self._clients = obstore_clients(self._system, self._name, pays=pays)
+            return self._clients
 
 
 def _patience_s(timeout_s: float, size: int) -> float:

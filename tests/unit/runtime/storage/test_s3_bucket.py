@@ -25,7 +25,7 @@ from tests.support.certificates import write_certificate
 from tests.support.object_stores import PAGE, SetAnswers, serving
 from tidegate_delta.errors import Misconfigured, Unavailable
 from tidegate_runtime.release import ENGINE
-from tidegate_runtime.storage import s3_by_obstore
+from tidegate_runtime.storage import s3_bucket, s3_by_obstore
 from tidegate_runtime.storage.log_store import NO_CONDITION, Put
 from tidegate_runtime.storage.object_responses import ErrorResponse, ResponseMeaning, meaning_of
 from tidegate_runtime.storage.object_store import ObjectStore
@@ -270,13 +270,30 @@ def test_a_file_is_read_by_one_request_from_the_callers_thread(
 
 def test_what_a_read_can_not_tell_is_found_out_the_other_way(store: Store) -> None:
     opened = store.opened()
-    for other in ((500, b""), (307, b""), (404, b"default backend - 404")):
+    for other in ((500, b""), (404, b"default backend - 404")):
         store.answers = [other, (200, b"one")]
         assert opened.read("a") == b"one"
     store.said = {}
     store.answers = [(200, b"a page of a gateway"), *[(200, PAGE)] * 4]
     with pytest.raises(Unavailable, match="no store's"):
         opened.read("a")
+
+
+def test_a_bucket_elsewhere_is_read_the_other_way_from_then_on(store: Store) -> None:
+    opened = store.opened()
+    store.answers = [(307, b""), (200, b"one"), (200, b"two")]
+    assert [opened.read("a"), opened.read("a")] == [b"one", b"two"]
+    assert store.answers == []
+
+
+def test_a_bucket_that_obstore_can_not_open_is_tried_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, make = store.opened(), mock.Mock(side_effect=s3_by_obstore.UseOtherWay("not there"))
+    monkeypatch.setattr(s3_bucket, "obstore_clients", make)
+    store.answers = [(200, b"one")] * 2
+    assert [opened.read("a"), opened.read("a")] == [b"one"] * 2
+    make.assert_called_once()
 
 
 def test_a_page_that_a_gateway_answers_with_is_no_success(store: Store) -> None:
