@@ -24,7 +24,7 @@ from tidegate_committer.loop.outcome_publisher import OutcomePublisher
 from tidegate_committer.loop.poison_records import PoisonSuspects, at_fault, read_poison
 from tidegate_committer.loop.read_ahead import IN_ORDER, OTHERS, Flow, ReadAhead, size_of
 from tidegate_committer.loop.registration_rules import table_halted
-from tidegate_committer.loop.scheduling import MaintenanceSchedule, is_unread
+from tidegate_committer.loop.scheduling import BackgroundReads, is_unread
 from tidegate_committer.loop.served_tables import ServedTables
 from tidegate_committer.loop.table_committer import TableCommitter, order_of
 from tidegate_committer.loop.table_router import TableRouter
@@ -70,14 +70,14 @@ class PartitionWorker:
     tables: ServedTables = field(init=False)
     publisher: OutcomePublisher = field(init=False)
     read_ahead: ReadAhead = field(init=False)
-    schedule: MaintenanceSchedule = field(init=False)
+    schedule: BackgroundReads = field(init=False)
     busy: list[TableCommitter] = field(default_factory=list)
     grouped_at: int = 0
 
     def __post_init__(self) -> None:
         self.tables, self.publisher = self.router.tables, self.router.publisher
         self.read_ahead = self.publisher.read_ahead
-        self.schedule = MaintenanceSchedule(self.dependencies)
+        self.schedule = BackgroundReads(self.dependencies)
 
     def take(self, record: Record, *, may_handle: bool = True) -> bool:
         """Handle a record, or hold it back. It is held back if records are under suspicion

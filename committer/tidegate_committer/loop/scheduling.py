@@ -4,7 +4,7 @@ There may be a hundred thousand tables, most of them idle, so a step must cost a
 to do, not as many tables as there are. Tables with new work are due now. Tables without work are
 due again at a set time. Tables that are not loaded yet wait for their turn to read their store.
 
-`MaintenanceSchedule` schedules the reads of stores that no proposal asks for. Idle tables are
+`BackgroundReads` are the reads of stores that no proposal waits for. Idle tables are
 probed for versions by other writers; all tables are audited for versions that were overwritten or
 deleted, and while versions come for a folder in which another table was made.
 """
@@ -113,7 +113,7 @@ def is_unread(table_committer: TableCommitter | None) -> bool:
 
 
 @dataclass
-class MaintenanceSchedule:
+class BackgroundReads:
     """The audits and probes of a partition worker's tables, by table id, and their paces."""
 
     dependencies: Dependencies
