@@ -40,6 +40,11 @@ def vector(*rows: int) -> Row:
     return inline(of_rows(rows)).model_dump(by_alias=True, exclude_none=True)
 
 
+def last(gate: Gate, kind: str) -> list[Row]:
+    """Return the actions of a kind in a table's newest version."""
+    return [row[kind] for row in gate.entries()[-1] if kind in row]
+
+
 def gone(gate: Gate, path: str) -> list[int] | None:
     """Return a file's deleted rows according to the log; None where the file is removed."""
     found: list[int] | None = None

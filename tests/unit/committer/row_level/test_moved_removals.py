@@ -20,26 +20,12 @@ from tests.builders import (
 )
 from tests.support.decisions import state_of
 from tests.support.outcomes import rejection_of, rules_of
-from tests.support.row_deletes import FEATURE, IN_THE_LOG, ON, gone, opening, vector
+from tests.support.row_deletes import FEATURE, IN_THE_LOG, ON, gone, last, vector
 from tests.support.tables import creating
 from tidegate_messages.proposal import Operation, Proposal, ReadSet
 
 AB = {"a": 10, "b": 10}
 ON_AND_FED = {**ON, "enableChangeDataFeed": "true"}
-
-
-@pytest.fixture
-def new_gate() -> Gate:
-    return Gate(IN_THE_LOG)
-
-
-@pytest.fixture
-def first_proposals() -> list[Proposal]:
-    return opening()
-
-
-def last(gate: Gate, kind: str) -> list[Any]:
-    return [row[kind] for row in gate.entries()[-1] if kind in row]
 
 
 def rewrite(path: str, to: str, **fields: Any) -> Proposal:

@@ -22,7 +22,7 @@ from tests.checkpoints import put_classic
 from tests.fakes.memory_store import MemoryStore
 from tests.support.other_engines import write
 from tests.support.outcomes import rejection_of, rules_of
-from tests.support.row_deletes import FEATURE, IN_THE_LOG, NAMES, ON, begun, gone, opening, vector
+from tests.support.row_deletes import FEATURE, IN_THE_LOG, NAMES, ON, begun, gone, vector
 from tests.support.stores import store_of
 from tests.support.tables import creating
 from tidegate_committer.store_reads import read_cache
@@ -30,23 +30,13 @@ from tidegate_delta.deletion_vectors.descriptors import in_file, inline
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_delta.log.actions import DeletionVector
 from tidegate_delta.log.file_names import Version, commit_name, in_log
-from tidegate_messages.proposal import Operation, Predicate, Proposal, ReadSet
+from tidegate_messages.proposal import Operation, Predicate, ReadSet
 from tidegate_runtime.storage.log_store import Put, Turn, at_once
 from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward
 from tidegate_runtime.table_io.deletion_vector_reader import read_vector
 from tidegate_runtime.table_io.open_table import open_snapshot
 
 NOTHING_READ = {"reads": ReadSet()}
-
-
-@pytest.fixture
-def new_gate() -> Gate:
-    return Gate(IN_THE_LOG)
-
-
-@pytest.fixture
-def first_proposals() -> list[Proposal]:
-    return opening()
 
 
 def rule_for(gate: Gate, *intents: Any, **fields: Any) -> str:

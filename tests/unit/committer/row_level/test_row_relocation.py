@@ -7,7 +7,6 @@ import pytest
 
 from tests.builders import (
     Gate,
-    Row,
     add,
     compact,
     metadata,
@@ -20,24 +19,14 @@ from tests.builders import (
 from tests.support.decisions import state_of
 from tests.support.other_engines import write
 from tests.support.outcomes import rejection_of, rules_of
-from tests.support.row_deletes import IN_THE_LOG, begun, gone, opening, vector
+from tests.support.row_deletes import IN_THE_LOG, begun, gone, last, vector
 from tests.support.tables import creating
 from tidegate_committer.intake.row_intents import SOURCES_MAX
 from tidegate_committer.state.table_state import bounded
 from tidegate_delta.log.actions import DeletionVector
-from tidegate_messages.proposal import Operation, Proposal, ReadSet
+from tidegate_messages.proposal import Operation, ReadSet
 
 AB = {"a": 10, "b": 10}
-
-
-@pytest.fixture
-def new_gate() -> Gate:
-    return Gate(IN_THE_LOG)
-
-
-@pytest.fixture
-def first_proposals() -> list[Proposal]:
-    return opening()
 
 
 def files(gate: Gate) -> set[str]:
@@ -47,10 +36,6 @@ def files(gate: Gate) -> set[str]:
         live -= {row["remove"]["path"] for row in rows if "remove" in row}
         live |= {row["add"]["path"] for row in rows if "add" in row}
     return live
-
-
-def last(gate: Gate, kind: str) -> list[Row]:
-    return [row[kind] for row in gate.entries()[-1] if kind in row]
 
 
 def test_a_delete_finds_its_rows_where_a_compaction_moved_them(gate: Gate) -> None:
