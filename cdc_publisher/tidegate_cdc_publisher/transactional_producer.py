@@ -24,10 +24,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not declared so
-    AdminClient,
-    OffsetSpec,
-)
+from confluent_kafka.admin import AdminClient
 
 from tidegate_cdc_publisher.change_records import (
     EVERY_PARTITION,
@@ -40,7 +37,7 @@ from tidegate_delta.errors import Unavailable
 from tidegate_messages import codec
 from tidegate_messages.stream_position import FORMAT, Position, Positions, positions_of
 from tidegate_runtime.failpoints import reach
-from tidegate_runtime.kafka.librdkafka import LIBRARY, NO_ANSWER, make_client, translated
+from tidegate_runtime.kafka.librdkafka import LATEST, LIBRARY, NO_ANSWER, make_client, translated
 from tidegate_runtime.kafka.settings import KafkaSettings, for_librdkafka
 
 RECORD_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -334,8 +331,7 @@ def _ends(admin: AdminClient, topic: str, level: IsolationLevel) -> dict[int, in
     topic_metadata = admin.list_topics(topic, timeout=_WAIT_S).topics[topic]
     if topic_metadata.error is not None:
         raise KafkaException(topic_metadata.error)
-    newest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # has no annotations
-    offset_specs = {TopicPartition(topic, p): newest for p in topic_metadata.partitions}
+    offset_specs = {TopicPartition(topic, p): LATEST for p in topic_metadata.partitions}
     answers = admin.list_offsets(offset_specs, isolation_level=level, request_timeout=_WAIT_S)
     ends = {
         topic_partition.partition: answer.result(_WAIT_S).offset

@@ -16,12 +16,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollectio
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not declared so
     AclOperation,
     AdminClient,
-    OffsetSpec,
 )
 
 from tidegate_delta.errors import Misconfigured, TidegateError, Unavailable
 from tidegate_runtime.kafka.client_protocols import ANSWER_S, Offset, TopicPartition
 from tidegate_runtime.kafka.librdkafka import (
+    LATEST,
     LIBRARY,
     from_librdkafka,
     make_client,
@@ -169,8 +169,7 @@ class ClusterState:
         return patiently(lambda: self._ends(partitions)) if partitions else {}
 
     def _ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Offset]:
-        latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # it has no types
-        offset_specs = {to_librdkafka(topic_partition): latest for topic_partition in partitions}
+        offset_specs = {to_librdkafka(topic_partition): LATEST for topic_partition in partitions}
         answers = self._admin.list_offsets(offset_specs, request_timeout=ANSWER_S)
         ends = {}
         for topic_partition, answer in answers.items():

@@ -36,6 +36,8 @@ from tidegate_runtime.kafka.client_protocols import (
     TopicPartition,
 )
 from tidegate_runtime.kafka.librdkafka import (
+    EARLIEST,
+    LATEST,
     from_librdkafka,
     is_retriable,
     make_client,
@@ -364,8 +366,6 @@ def _held_back(statistics: Mapping[str, Any]) -> HeldBack | None:
     return HeldBack(Offset(stable), offsets)
 
 
-EARLIEST: Final[Any] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # it has no types
-LATEST: Final[Any] = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # it has no types
 _PAUSE_S: Final = 0.1
 _READ_AT_ONCE: Final = 1_000
 

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RdPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # public, not declared so
 
 from tidegate_delta.errors import (
     Fenced,
@@ -155,6 +156,10 @@ _PASSING: Final = frozenset(
     }
 )
 
+
+EARLIEST: Final[Any] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # it has no types
+LATEST: Final[Any] = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # it has no types
+"""The first and the end offset, as `AdminClient.list_offsets` takes them."""
 
 C = TypeVar("C")
 

@@ -14,7 +14,8 @@ from confluent_kafka.admin import AdminClient
 from tidegate_delta.errors import Fenced, Misconfigured, Unavailable
 from tidegate_runtime.kafka import consumer as kafka_reader
 from tidegate_runtime.kafka.client_protocols import Offset, TopicPartition
-from tidegate_runtime.kafka.consumer import EARLIEST, KafkaConsumer, KafkaReader
+from tidegate_runtime.kafka.consumer import KafkaConsumer, KafkaReader
+from tidegate_runtime.kafka.librdkafka import EARLIEST
 
 HERE = [RdPartition("t", 0)]
 AT = TopicPartition("t", 0)
