@@ -294,7 +294,8 @@ def _replayed(account: Account, order: tuple[Step, ...]) -> Iterator[str]:
             live -= whole.gone
             for member, back in zip(members, returned, strict=True):
                 moved |= member.moves
-                moved = {path: to for path, to in moved.items() if path not in back}
+                came_back = back.union(unquote(path) for path in back)
+                moved = {path: to for path, to in moved.items() if path not in came_back}
 
 
 def _is_sum(version: int, rows: Rows, deeds: list[_Deed], brought: list[Rows]) -> bool:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 Rows = list[dict[str, Any]]
 Key = tuple[str, str]
@@ -53,9 +54,16 @@ class Sent:
 
     @property
     def moves(self) -> Mapping[str, str]:
-        """The file to which the rows of each removed file move, if it says so."""
-        result = self.body.get("row_mapping") or ()
-        return {source["path"]: item["path"] for item in result for source in item["sources"]}
+        """The file to which the rows of each removed file move, if it says so.
+
+        A removed file is there as it is spelt and in its canonical form: others may spell it so.
+        """
+        moves = [
+            (source["path"], item["path"])
+            for item in self.body.get("row_mapping") or ()
+            for source in item["sources"]
+        ]
+        return {unquote(path): to for path, to in moves} | dict(moves)
 
     @property
     def is_rewrite(self) -> bool:

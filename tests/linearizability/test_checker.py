@@ -7,11 +7,25 @@ from typing import Any
 
 import pytest
 
-from tests.builders import ROOT, Gate, add, batch_of, create, delete, late, proposal
+from tests.builders import (
+    ROOT,
+    Gate,
+    add,
+    batch_of,
+    compact,
+    create,
+    delete,
+    late,
+    metadata,
+    proposal,
+    remove,
+)
 from tests.linearizability.checker import Unexplained, explain
 from tests.linearizability.memory_run_record import account_of
 from tests.linearizability.rejection_check import LOST_TO
 from tests.linearizability.run_record import Account, Key, PublishedOutcome, Rows, Table
+from tests.support.row_deletes import FEATURE, ON
+from tests.support.tables import creating
 from tidegate_committer.conflicts.conflict_rules import RULES
 from tidegate_messages.proposal import ReadSet
 
@@ -235,3 +249,14 @@ def test_a_run_that_goes_on_may_owe_answers(run: Account) -> None:
 
 def test_every_rule_that_names_a_winner_is_known_to_the_checker() -> None:
     assert {rule.__name__ for rule in RULES} <= LOST_TO.keys()
+
+
+def test_rows_that_moved_are_followed_however_their_file_is_spelt() -> None:
+    gate = Gate()
+    gate.ask(creating(FEATURE, metadata(**ON)))
+    gate.ask(proposal(add("ol%64", stats=json.dumps({"numRecords": 10}))))
+    gate.ask(compact({"ol%64": 10}, "packed", read_version=1))
+    rewrite = proposal(remove("old"), add("n"), read_version=1, reads=ReadSet(files=("old",)))
+    [outcome] = gate.ask(rewrite)
+    assert outcome.status == "committed"
+    explain(account_of(gate))
