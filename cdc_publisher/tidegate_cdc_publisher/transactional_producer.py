@@ -37,7 +37,14 @@ from tidegate_delta.errors import Unavailable
 from tidegate_messages import codec
 from tidegate_messages.stream_position import FORMAT, Position, Positions, positions_of
 from tidegate_runtime.failpoints import reach
-from tidegate_runtime.kafka.librdkafka import LATEST, LIBRARY, NO_ANSWER, make_client, translated
+from tidegate_runtime.kafka.librdkafka import (
+    LATEST,
+    LIBRARY,
+    NO_ANSWER,
+    make_client,
+    offset_of,
+    translated,
+)
 from tidegate_runtime.kafka.settings import KafkaSettings, for_librdkafka
 
 RECORD_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -334,7 +341,7 @@ def _ends(admin: AdminClient, topic: str, level: IsolationLevel) -> dict[int, in
     offset_specs = {TopicPartition(topic, p): LATEST for p in topic_metadata.partitions}
     answers = admin.list_offsets(offset_specs, isolation_level=level, request_timeout=_WAIT_S)
     ends = {
-        topic_partition.partition: answer.result(_WAIT_S).offset
+        topic_partition.partition: offset_of(answer, _WAIT_S)
         for topic_partition, answer in answers.items()
     }
     return {partition: end for partition, end in ends.items() if end > 0}

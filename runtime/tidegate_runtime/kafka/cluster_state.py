@@ -6,8 +6,9 @@ Find out why brokers don't answer: name, address, port, TLS, login. It sends no 
 import socket
 import ssl
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -25,6 +26,7 @@ from tidegate_runtime.kafka.librdkafka import (
     LIBRARY,
     from_librdkafka,
     make_client,
+    offset_of,
     to_librdkafka,
     translated,
 )
@@ -173,12 +175,9 @@ class ClusterState:
         answers = self._admin.list_offsets(offset_specs, request_timeout=ANSWER_S)
         ends = {}
         for topic_partition, answer in answers.items():
-            end = self._answer(
-                answer, f"look up the end of {topic_partition.topic}/{topic_partition.partition}"
-            )
-            ends[TopicPartition(topic_partition.topic, topic_partition.partition)] = Offset(
-                end.offset
-            )
+            at = TopicPartition(topic_partition.topic, topic_partition.partition)
+            with self._answering(f"look up the end of {at}"):
+                ends[at] = offset_of(answer, ANSWER_S)
         return ends
 
     def rights_on_topics(self, names: Collection[str]) -> dict[str, frozenset[str] | None]:
@@ -217,8 +216,13 @@ class ClusterState:
         )
 
     def _answer(self, answer: "Future[V]", doing: str) -> V:
-        try:
+        with self._answering(doing):
             return answer.result(ANSWER_S)
+
+    @contextmanager
+    def _answering(self, doing: str) -> Iterator[None]:
+        try:
+            yield
         except KafkaException as error:
             raise translated(error, doing) from error
         except TimeoutError as error:

@@ -41,6 +41,7 @@ from tidegate_runtime.kafka.librdkafka import (
     from_librdkafka,
     is_retriable,
     make_client,
+    offset_of,
     records,
     to_librdkafka,
     translated,
@@ -462,10 +463,10 @@ class KafkaReader:
         ]
         return [
             {
-                TopicPartition(at.topic, at.partition): Offset(
-                    future.result(max(0.0, ends - time.monotonic()) + _PAUSE_S).offset
+                TopicPartition(at.topic, at.partition): offset_of(
+                    answer, max(0.0, ends - time.monotonic()) + _PAUSE_S
                 )
-                for at, future in answers.items()
+                for at, answer in answers.items()
             }
             for answers in requested
         ]

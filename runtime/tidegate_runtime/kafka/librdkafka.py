@@ -8,6 +8,7 @@ anyway, so one line is enough.
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
@@ -160,6 +161,19 @@ _PASSING: Final = frozenset(
 EARLIEST: Final[Any] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # it has no types
 LATEST: Final[Any] = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # it has no types
 """The first and the end offset, as `AdminClient.list_offsets` takes them."""
+
+
+def offset_of(answer: Future[Any], timeout_s: float) -> Offset:
+    """Return the offset that `AdminClient.list_offsets` found; -1 for a time behind all records.
+
+    While a partition gets another leader, librdkafka may give no offset, and no error either.
+    Raises: KafkaException, for that too; TimeoutError.
+    """
+    offset: int = answer.result(timeout_s).offset
+    if offset == OFFSET_INVALID:
+        raise KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE))
+    return Offset(offset)
+
 
 C = TypeVar("C")
 

@@ -1,9 +1,12 @@
 """The transactional producer without any broker."""
 
+from collections import defaultdict
+from concurrent.futures import Future
+from unittest import mock
 from uuid import UUID
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import OFFSET_INVALID, KafkaError
 from confluent_kafka.admin import AdminClient
 
 from tidegate_cdc_publisher import transactional_producer
@@ -44,6 +47,23 @@ def test_brokers_that_do_not_answer_in_time_are_away_and_no_fault_of_ours(
     # The library's admin client raises TimeoutError when its own timeout and ours end together.
     monkeypatch.setattr(AdminClient, "list_topics", silent)
     with pytest.raises(Unavailable, match=r"kafka\.bootstrap_servers"):
+        read_positions(KafkaSettings(client={"log_level": "0"}), timeout_s=1.0)
+
+
+def test_positions_whose_end_is_unknown_are_not_taken_for_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Between two leaders the library gives no offset, and no error either. A publisher that took
+    # the topic for empty would publish everything again.
+    positions = mock.Mock(error=None, partitions=[0])
+    metadata = mock.Mock(topics=defaultdict(lambda: positions))
+    monkeypatch.setattr(AdminClient, "list_topics", lambda *_, **__: metadata)
+    answer = Future[mock.Mock]()
+    answer.set_result(mock.Mock(offset=OFFSET_INVALID))
+    monkeypatch.setattr(
+        AdminClient, "list_offsets", lambda _, specs, **__: dict.fromkeys(specs, answer)
+    )
+    with pytest.raises(Unavailable):
         read_positions(KafkaSettings(client={"log_level": "0"}), timeout_s=1.0)
 
 
