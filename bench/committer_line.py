@@ -3,8 +3,8 @@
 No checkpointer and no CDC publisher run: they are other services, for other machines.
 """
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, Self
 
@@ -24,10 +24,12 @@ NO_OVERRIDES: Final[Mapping[str, str]] = {}
 
 
 class Gate:
-    """A committer process with its own topics, and its tables."""
+    """Committer processes with topics of their own, one process for each topic partition."""
 
-    def __init__(self, service: ServiceProcess, kafka: KafkaSettings, store: SlowStore) -> None:
-        self.service = service
+    def __init__(
+        self, services: Sequence[ServiceProcess], kafka: KafkaSettings, store: SlowStore
+    ) -> None:
+        self.services = services
         self.kafka = kafka
         self.store = store
 
@@ -36,9 +38,14 @@ class Gate:
         return gate_writers.create_at(self.kafka, root)
 
     @property
+    def service(self) -> ServiceProcess:
+        """The first committer process, mostly the only one."""
+        return self.services[0]
+
+    @property
     def cpu_s(self) -> float:
-        """CPU time of the committer's process so far."""
-        return host.cpu_s(self.service.child.pid)
+        """CPU time of the committer processes so far."""
+        return sum(host.cpu_s(service.child.pid) for service in self.services)
 
 
 class CommitterLine:
@@ -58,6 +65,7 @@ class CommitterLine:
             )
             self.gate = self._gate("grouping", kafka, NO_OVERRIDES)
             self.ungrouped = self._gate("ungrouped", kafka, UNGROUPED)
+            self._kafka = kafka
             self._stack = self._stack.pop_all()
         return self
 
@@ -72,20 +80,40 @@ class CommitterLine:
         """Return the root of a table on the local file system."""
         return (self.folder / "tables" / name).as_uri()
 
+    @contextmanager
+    def pair(self) -> Iterator[Gate]:
+        """Yield two committers, with a topic partition each, for the time of the `with` block."""
+        with self._running("pair", self._kafka, NO_OVERRIDES, 2) as gate:
+            yield gate
+
     def _gate(self, name: str, kafka: KafkaSettings, overrides: Mapping[str, str]) -> Gate:
-        gate_kafka = kafka.model_copy(update={"topic_prefix": f"{name}."})
+        return self._stack.enter_context(self._running(name, kafka, overrides, 1))
+
+    @contextmanager
+    def _running(
+        self, name: str, kafka: KafkaSettings, overrides: Mapping[str, str], committers: int
+    ) -> Iterator[Gate]:
+        own = {"topic_prefix": f"{name}.", "partitions": committers}
+        gate_kafka = kafka.model_copy(update=own)
         create_topics(gate_kafka, gate_kafka.topics.declared())
         settings = {
             "kafka.bootstrap_servers": gate_kafka.bootstrap_servers,
             "kafka.topic_prefix": gate_kafka.topic_prefix,
+            "kafka.partitions": str(committers),
             "kafka.session_timeout_ms": str(gate_kafka.session_timeout_ms),
             "committer.roots": f'["s3://{BUCKET}","{(self.folder / "tables").as_uri()}"]',
             **{f"storage.{option}": value for option, value in self.store.ours.items()},
             **overrides,
         }
-        command = Command(name, service_argv("committer", None, settings))
-        service = service_process(command, self.folder / "services")
-        service.start()
-        self._stack.callback(service.child.stop, STOP_TIMEOUT_S)
-        service.wait_ready(READY_TIMEOUT_S)
-        return Gate(service, gate_kafka, self.store)
+        with ExitStack() as running:
+            services = []
+            for number in range(committers):
+                argv = service_argv("committer", None, settings)
+                command = Command(f"{name}-{number}", argv)
+                service = service_process(command, self.folder / "services")
+                service.start()
+                running.callback(service.child.stop, STOP_TIMEOUT_S)
+                services.append(service)
+            for service in services:
+                service.wait_ready(READY_TIMEOUT_S)
+            yield Gate(services, gate_kafka, self.store)

@@ -97,8 +97,8 @@ def run(
     *,
     deleters: int = 0,
 ) -> Load:
-    """Let this many writers append to each of some tables of one topic partition for some seconds
-    after the warm-up; some of them delete rows of `row_deletes.shared_file` instead.
+    """Let this many writers append to each of some tables for some seconds after the warm-up; some
+    of them delete rows of `row_deletes.shared_file` instead.
 
     `begins` is called right before the first proposal.
     """
@@ -252,12 +252,13 @@ class _Loop:
                 "fetch.wait.max.ms": 100,
             }
         )
-        [partition] = {table.topic_partition for table in tables}
-        topic_partition = TopicPartition(settings.topics.outcomes, partition)
-        topic_partition.offset = self._consumer.get_watermark_offsets(
-            topic_partition, timeout=PATIENCE_S
-        )[1]
-        self._consumer.assign([topic_partition])
+        homes = [
+            TopicPartition(settings.topics.outcomes, partition)
+            for partition in {table.topic_partition for table in tables}
+        ]
+        for home in homes:
+            home.offset = self._consumer.get_watermark_offsets(home, timeout=PATIENCE_S)[1]
+        self._consumer.assign(homes)
         self._tables = {table.table: number for number, table in enumerate(tables)}
         self._writers: list[_Writer] = []
         for table in tables:
