@@ -18,7 +18,7 @@ from tidegate_committer.state.version_history import BYTES_MAX, weight
 from tidegate_committer.store_reads import recovery
 from tidegate_committer.store_reads.unique_root_check import check_alone
 from tidegate_messages.published_records import TableRecord
-from tidegate_runtime.observability.metrics import LOADS, NOBODY
+from tidegate_runtime.observability.metrics import LOADS
 from tidegate_runtime.storage.log_store import LogStore
 
 
@@ -38,7 +38,7 @@ def read(store: LogStore, dependencies: Dependencies, record: TableRecord) -> Lo
 
     Raises: BrokenLog; UnsupportedFeature; InvalidRequest; Unavailable.
     """
-    with LOADS.labels(record.name).time():
+    with LOADS.time():
         return _read(store, dependencies, record, is_registered=True)
 
 
@@ -51,7 +51,7 @@ def read_unregistered(
     Raises: as `read`; Misconfigured.
     """
     dependencies.vet(store)
-    with LOADS.labels(NOBODY).time():
+    with LOADS.time():
         loaded = _read(store, dependencies, record, is_registered=False)
     check_alone(store, loaded.state, record, others, dependencies)
     return loaded

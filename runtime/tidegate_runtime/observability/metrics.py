@@ -81,7 +81,9 @@ AUDITS: Final = Counter(
     "tidegate_audited_versions_total", "Versions read again and compared.", ["table"]
 )
 LOADS: Final = Histogram(
-    "tidegate_table_load_seconds", "Reading a table's log.", ["table"], buckets=_SECONDS
+    "tidegate_table_load_seconds",
+    "Reading a table's log. Without the table's name: each reads its own once.",
+    buckets=_SECONDS,
 )
 RESTS: Final = Counter(
     "tidegate_rests_total", "Times that a table was left alone for a while.", ["table", "why"]
@@ -289,7 +291,6 @@ _OF_ONE_LABEL: Final = (
     RACES_LOST,
     PROBES,
     AUDITS,
-    LOADS,
     EXTERNAL_VERSIONS,
     UNSAFE_VERSIONS,
 )
