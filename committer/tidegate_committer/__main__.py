@@ -25,6 +25,9 @@ AUDITORS: Final = 8
 READERS: Final = 4
 """Threads per store for reads on which decisions wait. Few, because some take much memory."""
 
+LOADERS: Final = 8
+"""Threads per store for tables' whole logs: after a takeover every busy table waits for its own."""
+
 PUTS_MAX: Final = 64
 """PUTs in flight or prepared at once in one store, over all tables."""
 
@@ -58,7 +61,7 @@ def main(settings: CommitterSettings, running: Running) -> None:
         puts=StoreThreads(PUTS_MAX, "put"),
         tidy=lambda at_leisure, is_idle: sweeper.sweep(clock.boot_s(), at_leisure, is_idle),
         background=auditors,
-        loads=StoreThreads(1, "load"),
+        loads=StoreThreads(LOADERS, "load"),
         reads=StoreThreads(READERS, "read"),
         vet=StoreQualification(
             settings.storage, settings.committer.store_contests, auditors.begin, clock

@@ -22,7 +22,7 @@ LIKELY = (
 """Seeds that detected many mutants; they run before all others."""
 
 NOTICED_BY: Final = {
-    "with_a_lost_bus_taken_for_a_resting_table": 79,
+    "with_a_lost_bus_taken_for_a_resting_table": 421,
     "with_a_stop_that_passes_what_waits": 9,
     "with_change_files_for_some": 85,
     "with_deaths_that_the_living_forget": 4,
@@ -32,7 +32,7 @@ NOTICED_BY: Final = {
     "with_the_id_after_the_conflict": 4,
     "with_the_registry_before_the_versions": 20,
     "with_too_old_taken_for_rejected": 22,
-    "with_views_of_any_age": 52,
+    "with_views_of_any_age": 86,
     "with_what_was_paused_staying_paused": 1,
     "without_admission": 3,
     "without_applications": 7,

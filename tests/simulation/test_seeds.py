@@ -33,10 +33,10 @@ SOMETIMES = (
 """What must happen in every part; otherwise the seeds prove little."""
 
 KNOWN = {
-    0: "f1485329889903d7f26f8a06351cb63035ed6fed4f42f8a5818835a0c3f05a41",
-    1: "4a5d6a07862a45d35c567c8cdeb2c939622f4c067f4af04c5eaaedbe51e14398",
+    0: "6f507145910023c31072b07628358108e94b6d17468481a0a385ac8bc1519029",
+    1: "2cd2e6e1ebbd14d456250865a0e8d1129ea2f9c2a24e53282fb9652eb178dcff",
     2: "5588cead5284bf1fd6b608a343d9ddcee9f26901a2592541afbbf355385cff02",
-    3: "eadef9e45090f78daf9462273d10f2a3d773ea5591b1d47f792275fac451da7d",
+    3: "cde4b552bcd32a5d3702312e2e25fcf6b4c9b9bf49a366f6c16a7e340b228ce9",
 }
 """The digests of some seeds, on every machine.
 

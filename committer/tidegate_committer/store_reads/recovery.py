@@ -3,12 +3,12 @@
 The registry only says up to which version records were published; the table's log is the truth.
 Most functions here read the store, in a thread beside the loop.
 
-Whole tables are opened one at a time in each store, because each may take much memory. Threads that
-read for decisions wait here for others of the same store only.
+Large tables are opened one at a time in each store, because each may take much memory. Threads wait
+here for others of the same store only.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import takewhile
 from threading import RLock
@@ -62,15 +62,22 @@ from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.storage.overwrite_detection import SERVE_ANEW, check_not_overwritten
 from tidegate_runtime.table_io.deletion_vector_reader import live_rows
 from tidegate_runtime.table_io.open_table import (
-    head_version,
-    oldest_commit,
+    log_extent,
     open_keys,
     open_snapshot,
     read_commit,
 )
 from tidegate_runtime.table_io.row_ids import files_with_row_ids, files_without_row_ids
 
-_TURNS: Final[dict[str, AbstractContextManager[bool]]] = {}
+LARGE_BYTES: Final = 4 << 20
+"""A log that takes more to open, or an unknown number of bytes, is that of a large table: of these
+one is loaded at a time in each store. The table may have tens of thousands of files.
+"""
+
+TURN_MAX_S: Final = 60.0
+"""How long a thread waits for its turn at a large table: whoever has it may never end."""
+
+_TURNS: Final[dict[str, RLock]] = {}
 
 
 @contextmanager
@@ -79,8 +86,20 @@ def whole_table(store: LogStore, version: int) -> Iterator[Snapshot]:
 
     Raises: BrokenLog; UnsupportedFeature; InvalidRequest; Unavailable.
     """
-    with _TURNS.setdefault(store_of(store.root), RLock()):
+    with _alone(store):
         yield open_snapshot(store, version)
+
+
+@contextmanager
+def _alone(store: LogStore) -> Iterator[None]:
+    """Let one thread of a store at a time run the `with` block; it may nest."""
+    turn = _TURNS.setdefault(store_of(store.root), RLock())
+    has_turn = turn.acquire(timeout=TURN_MAX_S)
+    try:
+        yield
+    finally:
+        if has_turn:
+            turn.release()
 
 
 REPUBLISHED_MAX: Final = 10_000
@@ -97,14 +116,17 @@ def load(store: LogStore, table: UUID, window: int) -> TableState:
 
     Raises: BrokenLog; UnsupportedFeature; Unavailable.
     """
-    if head_version(store) is None:
+    extent = log_extent(store)
+    if extent.is_empty:
         return TableState(table, store.root, window)
-    snapshot = open_keys(store)
-    check_writable(snapshot.protocol, snapshot.metadata, store.root)
-    state = replace(
-        _remembered(store, TableState(table, store.root, window), snapshot),
-        oldest=oldest_commit(store) or 0,
-    )
+    is_large = extent.opened_bytes is None or extent.opened_bytes > LARGE_BYTES
+    with _alone(store) if is_large else nullcontext():
+        snapshot = open_keys(store)
+        check_writable(snapshot.protocol, snapshot.metadata, store.root)
+        state = replace(
+            _remembered(store, TableState(table, store.root, window), snapshot),
+            oldest=extent.oldest_commit or 0,
+        )
     state = reach_back(store, state, max(snapshot.version - 1, state.oldest - 1))
     return _check_timestamp_limit(store, state)
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -58,6 +58,9 @@ from tidegate_runtime.table_io.log_reader import (
 from tidegate_runtime.table_io.time_travel import find_version
 
 _REMEMBERED: Final = 1_024
+_DERIVED: Final = (LogFileKind.CHECKSUM, LogFileKind.COMPACTED)
+"""A log compaction holds no version of its own, and checksums are written later."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -179,19 +182,42 @@ def head_version(store: LogStore, at_least: int = -1) -> int | None:
     """
     for start in dict.fromkeys((max(at_least, 0), 0)):
         listed = list_log(store, f"{start:020d}")
-        # A log compaction holds no version of its own, and checksums are written later.
-        derived = (LogFileKind.CHECKSUM, LogFileKind.COMPACTED)
-        versions = [file.version for file, _ in listed if file.kind not in derived]
+        versions = [file.version for file, _ in listed if file.kind not in _DERIVED]
         if versions:
             return max(versions)
     return None
 
 
-def oldest_commit(store: LogStore) -> int | None:
-    """Return the oldest version that still has its commit file, or None. Raises: Unavailable."""
-    return next(
-        (file.version for file, _ in list_log(store) if file.kind is LogFileKind.COMMIT), None
-    )
+class LogExtent(NamedTuple):
+    """What a listing of a whole log says of a table. Without a table, `is_empty`.
+
+    `oldest_commit` is the oldest version that still has its commit file, or None. To open the
+    newest version takes about `opened_bytes`: the newest checkpoint and the commits after it; None
+    after a V2 checkpoint, whose sidecars are not listed.
+    """
+
+    is_empty: bool
+    oldest_commit: int | None
+    opened_bytes: int | None
+
+
+def log_extent(store: LogStore) -> LogExtent:
+    """List a table's whole log, and return what the names and sizes say. Raises: Unavailable."""
+    is_empty, oldest, checkpoint = True, None, -1
+    opened_bytes: int | None = 0
+    for file, stat in list_log(store):
+        if file.kind in _DERIVED:
+            continue
+        is_empty = False
+        if file.kind is LogFileKind.COMMIT and oldest is None:
+            oldest = int(file.version)
+        if file.is_checkpoint and file.version > checkpoint:
+            checkpoint, opened_bytes = file.version, 0
+        if file.kind is LogFileKind.CHECKPOINT_V2:
+            opened_bytes = None
+        elif opened_bytes is not None:
+            opened_bytes += stat.size
+    return LogExtent(is_empty, oldest, opened_bytes)
 
 
 def read_commit(store: LogStore, version: int) -> tuple[Commit, bytes] | None:

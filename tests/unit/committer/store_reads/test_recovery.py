@@ -1,5 +1,8 @@
 """Recovery of the committer's state from the log alone."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from tests.builders import (
@@ -29,9 +32,11 @@ from tidegate_committer.store_reads import recovery
 from tidegate_delta.errors import BrokenLog, UnsupportedFeature
 from tidegate_delta.features.row_tracking import NO_HIGH_WATER_MARK
 from tidegate_delta.log.file_names import Version, commit_name, in_log
+from tidegate_delta.snapshots.snapshot import LiveKeys
 from tidegate_messages.proposal import Operation
+from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.checkpoint_writer import move_hint_forward
-from tidegate_runtime.table_io.open_table import open_snapshot
+from tidegate_runtime.table_io.open_table import open_keys, open_snapshot
 
 
 def log(*commits: list[Row]) -> MemoryStore:
@@ -317,3 +322,33 @@ def test_a_winner_with_a_feature_that_we_do_not_write_halts_its_table() -> None:
     assert rejection_of(result).rule == "table_halted"
     assert "collations" in rejection_of(result).reason
     assert store.read(in_log(commit_name(3))) is None
+
+
+@pytest.mark.parametrize("is_large", [True, False])
+def test_large_tables_of_one_store_are_loaded_one_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, is_large: bool
+) -> None:
+    monkeypatch.setattr(recovery, "LARGE_BYTES", 0 if is_large else 1 << 20)
+    opening, opened = threading.Event(), open_keys
+
+    def observed(store: LogStore) -> LiveKeys:
+        opening.set()
+        return opened(store)
+
+    monkeypatch.setattr(recovery, "open_keys", observed)
+    first, second = log([add("a")]), log([add("b")])
+    with ThreadPoolExecutor(1) as thread:
+        with recovery.whole_table(first, 1):
+            loading = thread.submit(recovery.load, second, TABLE, 10)
+            assert opening.wait(0.2 if is_large else 10.0) is not is_large
+        assert loading.result(10.0).version == 1
+
+
+def test_who_never_ends_keeps_no_large_table_waiting_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recovery, "LARGE_BYTES", 0)
+    monkeypatch.setattr(recovery, "TURN_MAX_S", 0.01)
+    with ThreadPoolExecutor(1) as thread, recovery.whole_table(log([add("a")]), 1):
+        loading = thread.submit(recovery.load, log([add("b")]), TABLE, 10)
+        assert loading.result(10.0).version == 1

@@ -22,7 +22,7 @@ from tidegate_runtime.table_io import log_reader
 from tidegate_runtime.table_io.log_reader import REACH
 from tidegate_runtime.table_io.open_table import (
     head_version,
-    oldest_commit,
+    log_extent,
     open_keys,
     open_snapshot,
     read_commit,
@@ -339,11 +339,29 @@ def test_the_head_is_found_from_anywhere_below_it() -> None:
     assert head_version(MemoryStore()) is None
 
 
-def test_the_oldest_commit_is_the_oldest_that_is_left() -> None:
+def test_a_listing_says_the_oldest_commit_and_how_much_is_read_to_open_a_table() -> None:
     store = table(4)
     del store.files[in_log(commit_name(0))]
-    assert oldest_commit(store) == 1
-    assert oldest_commit(MemoryStore()) is None
+    sizes = [len(store.files[in_log(commit_name(version))]) for version in range(1, 4)]
+    store.files[in_log(checksum_name(3))] = b"{}"
+    store.files[in_log(compacted_name(1, 3))] = b"{}"
+    assert log_extent(store) == (False, 1, sum(sizes))
+    store.files[in_log(checkpoint_name(2))] = b"c" * 1_000
+    assert log_extent(store) == (False, 1, 1_000 + sum(sizes[1:]))
+
+
+def test_without_commits_a_listing_names_no_oldest_one() -> None:
+    store = MemoryStore()
+    assert log_extent(store) == (True, None, 0)
+    store.files[in_log(checkpoint_name(2))] = b"c" * 1_000
+    assert log_extent(store) == (False, None, 1_000)
+
+
+def test_the_size_of_a_v2_checkpoint_is_not_known_from_a_listing() -> None:
+    store = table(4)
+    name = f"{2:020d}.checkpoint.{uuid.UUID(int=1)}.parquet"
+    store.files[in_log(name)] = b"c" * 1_000
+    assert log_extent(store).opened_bytes is None
 
 
 def test_a_commit_is_read_with_its_bytes() -> None:
