@@ -100,15 +100,15 @@ class LeaseRecord(Message):
     reason: str | None = None
 
 
-MaintenanceKind = Literal["pack", "purge", "vacuum"]
+MaintenanceKind = Literal["pack", "purge", "statistics", "vacuum"]
 
 
 class MaintenanceChore(Message):
     """A task of the maintainer: what is done to which partitions, at what price, and why.
 
     `outcome` is `committed`, or the rule by which it gave way; absent before.
-    Units: `size_bytes` of the files that are written anew; `at_ms` in ms since the Unix epoch, when
-    it was done.
+    Units: `size_bytes` of the files that are read; `at_ms` in ms since the Unix epoch, when it was
+    done.
     """
 
     kind: MaintenanceKind

@@ -37,6 +37,7 @@ HOMES: Final = {
         f"{PRODUCERS}client.py",
         f"{PRODUCERS}ingest/protobuf_records.py",
         f"{PRODUCERS}maintenance/table_facts.py",
+        f"{PRODUCERS}writing/compute_statistics.py",
         f"{PRODUCERS}writing/evaluated_constraints.py",
         f"{PRODUCERS}writing/optimize.py",
         f"{PRODUCERS}writing/partial_overwrite.py",

@@ -45,13 +45,18 @@ pytestmark = pytest.mark.broker
 FILES, ROWS = 60, 20
 TASKS = 4
 WAIT_S = 60.0
+TRACKED = {
+    "enableRowTracking": "true",
+    "rowTracking.materializedRowIdColumnName": "_id",
+    "rowTracking.materializedRowCommitVersionColumnName": "_version",
+}
 EAGER = {"file_age_s": "0", "pause_s": "0.2"}
 
 
-def small_files(folder: Path) -> Iterator[Add]:
+def small_files(folder: Path, count: int = FILES) -> Iterator[Add]:
     """Write many files of a few rows, and yield their actions."""
     folder.mkdir()
-    for number in range(FILES):
+    for number in range(count):
         rows = range(number * ROWS, (number + 1) * ROWS)
         name = f"first-{number:03}.parquet"
         pq.write_table(pa.table([["first"] * ROWS, list(rows)], schema=SCHEMA), folder / name)
@@ -65,17 +70,21 @@ def small_files(folder: Path) -> Iterator[Add]:
         )
 
 
-def created(client: Client, folder: Path) -> TableRecord:
+def created(
+    client: Client, folder: Path, adds: Sequence[Add] | None = None, **properties: str
+) -> TableRecord:
     """Create the table with its small files."""
+    given = {f"delta.{name}": value for name, value in properties.items()}
     metadata = Metadata(
         id=str(new_id(CLOCK)),
         schema_string=format_schema(from_arrow(SCHEMA)),
-        configuration={"delta.enableDeletionVectors": "true"},
+        configuration={"delta.enableDeletionVectors": "true", **given},
     )
     target = proposal_builders.Target(new_id(CLOCK), folder.as_uri(), name="busy")
     stamp = proposal_builders.Stamp(new_id(CLOCK), CLOCK.now_ms())
-    protocol, adds = define_new(metadata).protocol, list(small_files(folder))
-    made = proposal_builders.create(target, stamp, protocol, metadata, adds)
+    protocol = define_new(metadata).protocol
+    files = list(small_files(folder)) if adds is None else adds
+    made = proposal_builders.create(target, stamp, protocol, metadata, files)
     assert client.propose(made).status == "committed"
     return client.require(folder.as_uri())
 
@@ -210,3 +219,38 @@ def test_the_same_task_twice_is_done_once_and_a_writer_that_is_first_wins(
         assert [add.path.split("-")[1] for add in rows_to_adds(open_snapshot(store).files)] == [
             "over"
         ]
+
+
+def test_statistics_that_are_missing_are_computed_and_other_engines_use_them(line: Line) -> None:
+    folder = line.tables / "busy"
+    line.started("committer")
+    adds = [add.with_(modification_time=1) for add in small_files(folder, 3)]
+    store = LocalStore(folder.as_uri())
+    terminal = Terminal(line)
+    with Client(KafkaBus(line.kafka, "test"), line.kafka.topics, patience_s=3.0) as client:
+        created(client, folder, adds, **TRACKED)
+        before = rows_to_adds(open_snapshot(store).files)
+        [due] = terminal.json(app, "plan", "busy")["tasks"]
+        assert (due["kind"], len(due["files"])) == ("statistics", 3)
+        settings = MaintainSettings.model_validate({"kafka": line.kafka.model_dump()})
+        running = Running(CLOCK, Health(CLOCK))
+        Maintainer(settings, KafkaBus(line.kafka, "test"), running).run(once=True)
+        assert terminal.json(app, "plan", "busy")["tasks"] == []
+
+        [entry] = [entry for entry in history(store) if entry.operation == "COMPUTE STATS"]
+        assert (entry.user_metadata or "").startswith("tidegate maintain: 3 files of ")
+        after = rows_to_adds(open_snapshot(store).files)
+        assert [add.with_(stats=None) for add in after] == [
+            add.with_(data_change=False, stats=None) for add in before
+        ], "row ids and all stay as they were"
+        shown = pa.table(DeltaTable(folder).get_add_actions(flatten=True)).sort_by("path")
+        assert shown["num_records"].to_pylist() == [ROWS] * 3
+        assert shown["max.number"].to_pylist() == [ROWS - 1, 2 * ROWS - 1, 3 * ROWS - 1]
+        assert shown["null_count.writer"].to_pylist() == [0, 0, 0]
+
+        place = for_writing({"path": str(folder)}).place
+        outcome = delete(client, place, "number < 5", WriteRequest(WAIT_S), rewrite_here)
+        assert outcome is not None
+    assert outcome.status == "committed"
+    counted = QueryBuilder().register("t", DeltaTable(folder)).execute("SELECT count(*) FROM t")
+    assert pa.table(counted.read_all())[0].to_pylist() == [3 * ROWS - 5]

@@ -9,6 +9,7 @@ from tidegate_checkpointer.cli.followed_table import TableUri, by_path
 from tidegate_checkpointer.fsck import listed_files, orphans
 from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_delta.checkpoints import file_totals
+from tidegate_delta.checkpoints.missing_statistics import lack_statistics
 from tidegate_delta.log.file_names import LogFileKind
 from tidegate_delta.properties.table_properties import checkpoint_interval, tombstone_retention_ms
 from tidegate_delta.snapshots.chunked_arrays import total
@@ -90,6 +91,7 @@ def facts_of(store: LogStore, now_ms: int | None) -> TableFacts:
         orphans=orphan_count,
         orphan_bytes=orphan_bytes,
         doubt=str(snapshot.checksum) if snapshot.checksum.is_doubtful else "",
+        uncounted=pc.sum(lack_statistics(snapshot.files, snapshot.metadata)).as_py() or 0,
     )
 
 

@@ -17,6 +17,7 @@ from uuid import UUID, uuid5
 
 from tidegate_delta.snapshots.file_packing import packed
 from tidegate_delta.snapshots.table_health import (
+    counting_points,
     files_needed,
     merging_points,
     purging_points,
@@ -28,7 +29,9 @@ HOUR_MS: Final = 60 * 60 * 1000
 DAY_MS: Final = 24 * HOUR_MS
 
 COLD_AFTER_MS: Final = HOUR_MS
-"""How long no small file has come to a partition that is packed whole."""
+"""How long no small file has come to a partition that is packed whole; and how long no file has
+come to a table, or left it, in which a task has a quiet window.
+"""
 
 FAN: Final = 8
 """How many files are packed early at least; and how many times larger the files of one tier are
@@ -83,7 +86,8 @@ class MaintainedTable:
 
     `size_bytes` and `files` count all live files; `partitions` have those that are small or hollow.
     `removed` are files that no version since names: the hour of their removal, number and bytes, in
-    order. `hindrance` says why files can't be written anew here, or is empty. `written_bytes` are
+    order. `uncounted` are files without statistics. Writers changed rows at `arrived_ms`.
+    `hindrance` says why files can't be written anew here, or is empty. `written_bytes` are
     those of small files when the maintainer began, and of what writers added since; of the
     `rewritten_bytes`, `early_bytes` did not fill a file.
     """
@@ -101,6 +105,8 @@ class MaintainedTable:
     deleted_rows: int = 0
     partitions: tuple[PartitionFacts, ...] = ()
     removed: tuple[tuple[int, int, int], ...] = ()
+    uncounted: tuple[FileFacts, ...] = ()
+    arrived_ms: int = 0
     hindrance: str = ""
     written_bytes: int = 0
     rewritten_bytes: int = 0
@@ -121,7 +127,19 @@ class MaintainedTable:
     @property
     def health(self) -> int:
         """The points of 100 that are left after those that files and deleted rows cost."""
-        return round(max(0.0, 100 - self.packing_points - purging_points(self.deleted_share)))
+        lost = self.packing_points + purging_points(self.deleted_share) + self.counting_points
+        return round(max(0.0, 100 - lost))
+
+    @property
+    def counting_points(self) -> float:
+        """The points of health that files without statistics cost."""
+        return counting_points(len(self.uncounted), self.files)
+
+    def is_quiet(self, now_ms: int) -> bool:
+        """Whether writers have changed no rows for an hour: what would conflict with them may
+        run.
+        """
+        return now_ms - self.arrived_ms >= COLD_AFTER_MS
 
 
 @dataclass(frozen=True)
@@ -136,7 +154,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Chore:
-    """Files to be written anew, each group of `bins` as one file, or a vacuum.
+    """Files to be written anew, each group of `bins` as one file, or counted, or a vacuum.
 
     `points` is the health that it gives, `cost_bytes` the size of the files that it reads; of
     these, `early_bytes` will be packed once more.
@@ -244,8 +262,14 @@ def tasks_of(table: MaintainedTable, policy: Policy, now_ms: int) -> tuple[list[
         return vacuums, table.hindrance
     bins = sorted(_bins(table, policy, now_ms), key=lambda each: each.order)
     allowed = list(_allowed(table, bins))
-    purges = list(_purges(table, {path for each in allowed for path in each.paths}, policy, now_ms))
-    tasks = [*vacuums, *_tasks("pack", table, allowed), *_tasks("purge", table, purges)]
+    purges = list(_purges(table, _paths(allowed), policy, now_ms))
+    counts = list(_counts(table, _paths([*allowed, *purges]), now_ms))
+    tasks = [
+        *vacuums,
+        *_tasks("pack", table, allowed),
+        *_tasks("purge", table, purges),
+        *_tasks("statistics", table, counts),
+    ]
     return tasks, _reason(table, policy, now_ms, waits=len(allowed) < len(bins))
 
 
@@ -373,6 +397,23 @@ def _purges(table: MaintainedTable, taken: set[str], policy: Policy, now_ms: int
     yield from sorted(hollow, key=lambda each: each.order)
 
 
+def _paths(bins: Iterable[_Bin]) -> set[str]:
+    return {path for each in bins for path in each.paths}
+
+
+def _counts(table: MaintainedTable, taken: set[str], now_ms: int) -> Iterator[_Bin]:
+    """Yield each file without statistics, in a quiet window: to who reads the table it comes anew,
+    and conflicts with their proposals.
+    """
+    if not table.is_quiet(now_ms):
+        return
+    why = "they lack statistics, and each scan reads them"
+    points = table.counting_points / max(1, len(table.uncounted))
+    for file in sorted(table.uncounted, key=lambda file: file.path):
+        if file.size_bytes <= TASK_BYTES_MAX and file.path not in taken:
+            yield _Bin("", (file,), why, points)
+
+
 def _tasks(kind: MaintenanceKind, table: MaintainedTable, bins: Sequence[_Bin]) -> Iterator[Chore]:
     """Yield tasks of bins that follow each other, within the limits of a task."""
     group: list[_Bin] = []
@@ -393,7 +434,8 @@ def _task(kind: MaintenanceKind, table: MaintainedTable, bins: Sequence[_Bin]) -
     cost_bytes = sum(each.cost_bytes for each in bins)
     files = sum(len(each.files) for each in bins)
     reasons = "; ".join(dict.fromkeys(each.why for each in bins))
-    what = f"{files} files of {cost_bytes} bytes become {len(bins)}"
+    what = f"{files} files of {cost_bytes} bytes"
+    what += " are counted" if kind == "statistics" else f" become {len(bins)}"
     return Chore(
         table.table,
         table.table_id,
@@ -443,6 +485,13 @@ def _reason(table: MaintainedTable, policy: Policy, now_ms: int, *, waits: bool)
         )
     small = [file for file in files if _is_small(file, table)]
     young = [file for file in small if now_ms - file.modified_ms < policy.file_age_ms]
+    if table.uncounted and not table.is_quiet(now_ms):
+        return (
+            f"{len(table.uncounted)} files lack statistics, which are computed once no writer has "
+            "changed rows for an hour"
+        )
+    if any(file.size_bytes > TASK_BYTES_MAX for file in table.uncounted):
+        return f"files above {TASK_BYTES_MAX} bytes lack statistics: no more is read at once here"
     if table.packing_points <= 0:
         return f"its files are few ({table.files}) or large, and few of its rows are deleted"
     if young:

@@ -7,13 +7,14 @@ fails, rests; the others go on.
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Final
 from uuid import UUID
 
+from tidegate_delta.log.actions import Add
 from tidegate_messages.proposal import Operation
 from tidegate_messages.published_records import (
     MaintenanceChore,
@@ -38,6 +39,11 @@ from tidegate_producers.maintenance.table_facts import KnownTable
 from tidegate_producers.options import TableLocation
 from tidegate_producers.parquet.file_rewrite import CompactionResult
 from tidegate_producers.vacuum.vacuum import VacuumRequest, claims_on, vacuum
+from tidegate_producers.writing.compute_statistics import (
+    NOT_AS_READ,
+    add_again,
+    with_statistics,
+)
 from tidegate_producers.writing.optimize import (
     AGAIN,
     Bin,
@@ -77,6 +83,7 @@ STALLED_S: Final = 1_800.0
 """How long a task may take, most of all a vacuum, before the service counts as stalled."""
 
 ID_REUSED: Final = "id_reused"
+_GIVES_WAY: Final = NOT_AS_READ | {ID_REUSED}
 _SERVED: Final = ("open", "managed")
 _log = logging.getLogger(__name__)
 
@@ -276,22 +283,55 @@ class Maintainer:
         else:
             self._refresh(known)
             bins = bins_at(known.current, task.bins)
-            outcome = GONE if bins is None else self._rewrite(known, task, bins, write)
+            by_kind = {"statistics": self._count}
+            do = by_kind.get(task.kind, self._rewrite)
+            outcome = GONE if bins is None else do(known, task, bins, write)
         self._refresh(known)
         return outcome
 
     def _rewrite(
         self, known: KnownTable, task: Chore, bins: Sequence[Bin], write: WriteRequest
     ) -> str:
-        """Write files anew by one proposal with the task's id, and return the outcome."""
-        identity = task.proposal_id(0)
-        attempt = known.attempts.get(identity, 0)
-        write = replace(write, proposal_id=task.proposal_id(attempt))
+        """Write files anew, propose that, and return the outcome."""
         place = TableLocation(known.record.table_root, self._settings.storage)
         request = OptimizeRequest(purges=task.kind == "purge", is_auto=True)
-        packer = Packer(self._client, place, request, write, partial(self._compact, known))
+
+        def commit(identified: WriteRequest) -> None:
+            runner = partial(self._compact, known)
+            Packer(self._client, place, request, identified, runner).commit(known.current, bins)
+
+        outcome = self._proposed(known, task, commit, write)
+        if outcome == COMMITTED:
+            known.rewritten_bytes += task.cost_bytes
+            known.early_bytes += task.early_bytes
+        return outcome
+
+    def _count(
+        self, known: KnownTable, task: Chore, bins: Sequence[Bin], write: WriteRequest
+    ) -> str:
+        """Compute statistics of files, propose these, and return the outcome."""
+        place = TableLocation(known.record.table_root, self._settings.storage)
+        snapshot, adds = known.current, list[Add]()
+        for each in bins:
+            self._check_stop(known)
+            adds += with_statistics(known.store, snapshot, [add.path for add in each.adds])
+            self._spend(each.size)
+        return self._proposed(
+            known, task, partial(add_again, self._client, place, snapshot, adds), write
+        )
+
+    def _proposed(
+        self,
+        known: KnownTable,
+        task: Chore,
+        commit: Callable[[WriteRequest], None],
+        write: WriteRequest,
+    ) -> str:
+        """Make one proposal with the task's id, and return the outcome."""
+        identity = task.proposal_id(0)
+        attempt = known.attempts.get(identity, 0)
         try:
-            packer.commit(known.current, bins)
+            commit(replace(write, proposal_id=task.proposal_id(attempt)))
         except Rejected as rejected:
             is_reused = rejected.rule == ID_REUSED
             if not is_reused or not self._is_committed(known, task, attempt):
@@ -299,8 +339,6 @@ class Maintainer:
                     known.refused(identity)
                 return _gave_way(rejected)
         reach("after_rewrite")
-        known.rewritten_bytes += task.cost_bytes
-        known.early_bytes += task.early_bytes
         return COMMITTED
 
     def _compact(
@@ -312,16 +350,22 @@ class Maintainer:
         """
         results: list[CompactionResult] = []
         for each in bins:
-            if self._running.stopping.is_set():
-                raise Stopped(
-                    f"{compacting.place.root}: the task is given up; nothing was proposed"
-                )
+            self._check_stop(known)
             results += compact_here(compacting, [each])
-            self._budget = self._budget.after(self._now_ms(), each.size)
+            self._spend(each.size)
             metrics.MAINTAIN_REWRITTEN.labels(known.record.name).inc(each.size)
-            self._running.health.progress(NAME)
         reach("after_compact")
         return results
+
+    def _check_stop(self, known: KnownTable) -> None:
+        """Give up the task if the service is to end. Raises: Stopped."""
+        if self._running.stopping.is_set():
+            root = known.record.table_root
+            raise Stopped(f"{root}: the task is given up; nothing was proposed")
+
+    def _spend(self, size_bytes: int) -> None:
+        self._budget = self._budget.after(self._now_ms(), size_bytes)
+        self._running.health.progress(NAME)
 
     def _is_committed(self, known: KnownTable, task: Chore, attempt: int) -> bool:
         """Return whether the proposal of this id that came first is in the table.
@@ -427,7 +471,7 @@ def _spent_before(budget: Budget, reports: Records) -> Budget:
 def _gave_way(rejected: Rejected) -> str:
     """Return the rule by which a task gave way to a writer. Raises: Rejected, for other reasons."""
     rejection = rejected.outcome.rejection
-    if rejected.rule == ID_REUSED or (rejection is not None and rejection.advice in AGAIN):
+    if rejected.rule in _GIVES_WAY or (rejection is not None and rejection.advice in AGAIN):
         return rejected.rule
     raise rejected
 

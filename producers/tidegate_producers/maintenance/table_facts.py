@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate_delta.checkpoints import file_totals
+from tidegate_delta.checkpoints.missing_statistics import lack_statistics
 from tidegate_delta.errors import UnsupportedFeature
 from tidegate_delta.features.clustering import clustering_columns
 from tidegate_delta.features.supported_features import check_writable
@@ -124,6 +125,8 @@ def facts_of(snapshot: Snapshot, record: TableRecord) -> MaintainedTable:
         deleted_rows=deletions.records if deletions else 0,
         partitions=partitions,
         removed=tuple(_removed(snapshot.tombstones)),
+        uncounted=tuple(_uncounted(files, metadata)),
+        arrived_ms=_arrived_ms(snapshot),
         hindrance=_hindrance(snapshot, record),
         written_bytes=total(small) or 0,
     )
@@ -181,6 +184,22 @@ def _partitions(files: pa.Table, metadata: Metadata, target_bytes: int) -> Itera
         found.setdefault(partition, []).append(file)
     for partition, members in found.items():
         yield PartitionFacts(names[partition], tuple(members))
+
+
+def _uncounted(files: pa.Table, metadata: Metadata) -> Iterator[FileFacts]:
+    """Yield the files that lack statistics; of very many, those that came first."""
+    lacking = files.filter(lack_statistics(files, metadata))
+    lacking = lacking.select(["path", "size", "modificationTime"]).sort_by("modificationTime")
+    for row in lacking.slice(0, LOOKED_AT_MAX).to_pylist():
+        yield FileFacts(row["path"], row["size"], row["modificationTime"])
+
+
+def _arrived_ms(snapshot: Snapshot) -> int:
+    """Return when a file came last, or left with its rows."""
+    left = snapshot.tombstones
+    left = left.filter(pc.fill_null(left["dataChange"], True))
+    newest = (pc.max(snapshot.files["modificationTime"]), pc.max(left["deletionTimestamp"]))
+    return max(scalar.as_py() or 0 for scalar in newest)
 
 
 def _is_small(files: pa.Table, target_bytes: int) -> pa.ChunkedArray:

@@ -73,6 +73,18 @@ def parsed_of(metadata: Metadata) -> Parsed | None:
         return None
     schema = parse_schema(metadata.schema_string)
     columns = {name.lower() for name in metadata.partition_columns}
+    of_partitions = tuple(field for field in schema.fields if field.name.lower() in columns)
+    partitioned = to_physical(StructType(of_partitions), mode_of(metadata))
+    return Parsed(indexed_columns(metadata), partitioned)
+
+
+def indexed_columns(metadata: Metadata) -> StructType:
+    """Return the columns that have statistics in files, under their physical names.
+
+    Spec: "Per-file Statistics"
+    """
+    schema = parse_schema(metadata.schema_string)
+    columns = {name.lower() for name in metadata.partition_columns}
     data = StructType(tuple(field for field in schema.fields if field.name.lower() not in columns))
     paths = set(
         chosen(
@@ -81,10 +93,15 @@ def parsed_of(metadata: Metadata) -> Parsed | None:
             table_properties.stats_columns(metadata),
         )
     )
-    of_partitions = tuple(field for field in schema.fields if field.name.lower() in columns)
-    mode = mode_of(metadata)
-    indexed = _kept(data, lambda path, _: path in paths)
-    return Parsed(to_physical(indexed, mode), to_physical(StructType(of_partitions), mode))
+    return to_physical(_kept(data, lambda path, _: path in paths), mode_of(metadata))
+
+
+def bounded_columns(metadata: Metadata) -> StructType:
+    """Return those of `indexed_columns` whose values have bounds.
+
+    Spec: "Per-file Statistics"
+    """
+    return _kept(indexed_columns(metadata), _has_bounds)
 
 
 def fields(parsed: Parsed) -> Sequence[pa.Field]:

@@ -34,7 +34,7 @@ class TableFacts:
     `tail` is the number of commits that a reader reads above the newest checkpoint, `log_requests`
     and `log_bytes` all that it reads to open the table. `rows` and `deleted_rows` are None where
     some file does not state them. `orphans` is None if the root was not listed. `doubt` says what
-    is wrong with checkpoint or checksum, or is empty.
+    is wrong with checkpoint or checksum, or is empty. `uncounted` files lack statistics.
     """
 
     version: int
@@ -52,6 +52,7 @@ class TableFacts:
     orphans: int | None = None
     orphan_bytes: int = 0
     doubt: str = ""
+    uncounted: int = 0
 
     @property
     def deleted_share(self) -> float:
@@ -101,6 +102,11 @@ def purging_points(deleted_share: float) -> float:
     return 20 * min(1.0, deleted_share / DELETED_HIGH) if deleted_share >= DELETED_LOW else 0.0
 
 
+def counting_points(uncounted: int, files: int) -> float:
+    """Return the points that a table loses by files without statistics, which no reader skips."""
+    return 10 * uncounted / files if uncounted else 0.0
+
+
 def vacuuming_points(files: int, gone_bytes: int, size_bytes: int) -> int:
     """Return the points that a table loses by files that no version needs, `gone_bytes` large."""
     share = gone_bytes / size_bytes if size_bytes else float(files)
@@ -131,6 +137,7 @@ def _tasks(facts: TableFacts) -> list[Advice]:
         _checkpointing(facts),
         _merging(facts),
         _purging(facts),
+        _counting(facts),
         _vacuuming(facts),
     ]
 
@@ -162,6 +169,12 @@ def _purging(facts: TableFacts) -> Advice:
     reason = f"{share:.0%} of the rows stored are deleted, and each scan reads and drops them"
     penalty = round(purging_points(share))
     return Advice("purge deleted rows", reason, "tidegate table optimize", penalty)
+
+
+def _counting(facts: TableFacts) -> Advice:
+    reason = f"{facts.uncounted} files lack statistics, and each scan reads them"
+    penalty = round(counting_points(facts.uncounted, facts.files))
+    return Advice("compute statistics", reason, "tidegate maintain", penalty)
 
 
 def _vacuuming(facts: TableFacts) -> Advice:

@@ -1,5 +1,6 @@
 """What the maintainer reads of a log, and the vacuum and purge that follow from it."""
 
+import json
 import os
 from pathlib import Path
 
@@ -99,6 +100,31 @@ def test_tables_say_why_their_files_stay(line: Line) -> None:
     put(line, [protocol, metadata, clustering_domain(metadata, (("k",),))])
     facts = facts_of(open_snapshot(line.yes.store), record)
     assert facts.hindrance.startswith("it is clustered by k, and only Spark")
+
+
+def test_statistics_that_are_missing_are_computed_in_a_quiet_window(tmp_path: Path) -> None:
+    maintained = Maintained(tmp_path, {"delta.enableDeletionVectors": "true"})
+    line, clock = maintained.line, maintained.line.client.clock
+    clock.sleep(3 * HOUR_MS / 1000)
+    maintained.run()
+    [packed] = live(line)
+    marked = packed.with_(deletion_vector=inline(of_rows([39])), stats=None, tags={"a": "b"})
+    marked = marked.with_(modification_time=clock.now_ms())
+    put(line, [removal(packed, clock.now_ms()), marked])
+    rows = line.rows()
+    maintained.run()
+    assert live(line)[0].stats is None, "a writer has just been there"
+    clock.sleep(3 * HOUR_MS / 1000)
+    maintained.run()
+    assert line.last().operation.name == "COMPUTE STATS"
+    [counted] = live(line)
+    assert counted == marked.with_(stats=counted.stats, data_change=False)
+    stats = json.loads(counted.stats or "")
+    assert stats == {**json.loads(packed.stats or ""), "tightBounds": False}
+    assert line.rows() == rows
+    sent = len(line.gate.sent)
+    maintained.run()
+    assert len(line.gate.sent) == sent, "nothing is lacking any more"
 
 
 def test_deleted_rows_go_and_later_the_files_that_held_them(tmp_path: Path) -> None:
