@@ -11,14 +11,13 @@ The log is repaired here, missing files by a proposal.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, Literal
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate_checkpointer.log_cleaner import contradiction
 from tidegate_delta.errors import BrokenLog, InvalidRequest, UnsupportedFeature
-from tidegate_delta.log.actions import DeletionVector
 from tidegate_delta.log.commit import Commit, sha256
 from tidegate_delta.log.file_names import (
     LAST_CHECKPOINT,
@@ -45,9 +44,14 @@ from tidegate_runtime.release import ENGINE
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.table_io.checkpoint_reader import newest_whole_checkpoint, whole_checkpoint
 from tidegate_runtime.table_io.checkpoint_writer import hinted_version, move_hint_forward
-from tidegate_runtime.table_io.deletion_vector_reader import read_vector
+from tidegate_runtime.table_io.data_file_checks import (
+    RESTORE,
+    Finding,
+    content_findings,
+    missing_file,
+    wrong_size,
+)
 from tidegate_runtime.table_io.open_table import lacks_older_files, open_without_checkpoint
-from tidegate_runtime.table_io.parquet_footers import read_row_count
 from tidegate_runtime.table_io.table_files import (
     Listing,
     list_own_files,
@@ -59,37 +63,6 @@ from tidegate_runtime.table_io.table_files import (
 
 FOOTERS: Final = 1_000
 """How many data files' footers and deletion vectors are read unless told otherwise."""
-
-Repair = Literal["remove_file", "delete_checkpoint", "move_hint", "delete_checksum"]
-Kind = Literal[
-    "gap",
-    "unreadable_commit",
-    "overwritten_commit",
-    "torn_checkpoint",
-    "lying_checkpoint",
-    "stale_hint",
-    "lying_checksum",
-    "missing_file",
-    "wrong_size",
-    "wrong_row_count",
-    "unreadable_file",
-    "broken_vector",
-    "orphans",
-]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something wrong with a table: a file of the log or a path, what it is, and what to do.
-
-    `repair` is what `--repair` does about it; None leaves it to a person.
-    """
-
-    kind: Kind
-    about: str
-    what: str
-    remedy: str
-    repair: Repair | None = None
 
 
 @dataclass(frozen=True)
@@ -207,7 +180,6 @@ def _checkpoints(
         )
 
 
-_RESTORE = "restore the file from a backup, or the table to a version without it"
 _CHANGES = "_change_data/"
 
 
@@ -273,24 +245,12 @@ def _live_files(store: LogStore, snapshot: Snapshot, listed: pa.Table) -> Iterat
     places = pc.index_in(canonical_paths(paths), listed["path"])
     for path in paths.filter(pc.is_null(places)).to_pylist():
         if not _exists(store, path):
-            yield Finding(
-                "missing_file",
-                path,
-                "the log names it as live, and it is not there: readers fail, its rows are lost",
-                f"{_RESTORE}; --repair takes it out of the table, its rows with it",
-                "remove_file",
-            )
+            yield missing_file(path)
     sizes_found = listed["size_bytes"].take(places.combine_chunks())
     is_wrong = pc.fill_null(pc.not_equal(sizes_found, sizes), False)
     wrong = pa.table({"path": paths, "stated": sizes, "found": sizes_found}).filter(is_wrong)
     for row in wrong.to_pylist():
-        yield Finding(
-            "wrong_size",
-            row["path"],
-            f"it has {row['found']} bytes, the log states {row['stated']}: it was replaced, torn, "
-            "or stated wrongly",
-            f"{_RESTORE}; if it can be read, rewrite its rows",
-        )
+        yield wrong_size(row["path"], row["found"], row["stated"])
     stored = vector_files(store.root, snapshot.files["deletionVector"])
     for key in stored.filter(pc.invert(pc.is_in(stored, listed["path"]))).to_pylist():
         if not _exists(store, key, is_key=True):
@@ -298,7 +258,7 @@ def _live_files(store: LogStore, snapshot: Snapshot, listed: pa.Table) -> Iterat
                 "broken_vector",
                 key,
                 "it holds deletion vectors of live files, and it is not there: readers fail",
-                f"{_RESTORE}. Nothing else tells which rows were deleted",
+                f"{RESTORE}. Nothing else tells which rows were deleted",
             )
 
 
@@ -331,47 +291,7 @@ def _contents(store: LogStore, snapshot: Snapshot, limit: int) -> Iterator[Findi
     for file, stated_rows in zip(
         chosen.select(["path", "deletionVector"]).to_pylist(), rows, strict=True
     ):
-        yield from _content(store, file, stated_rows)
-
-
-def _content(store: LogStore, file: dict[str, Any], stated_rows: int | None) -> Iterator[Finding]:
-    path = file["path"]
-    try:
-        with open_table_file(store, path) as opened:
-            rows = read_row_count(opened)
-    except FileNotFoundError:
-        return
-    except UnsupportedFeature as error:
-        yield Finding("unreadable_file", path, str(error), "read it with another engine")
-        return
-    except (ValueError, OSError, pa.ArrowException) as error:
-        yield Finding("unreadable_file", path, f"it is no whole Parquet file: {error}", _RESTORE)
-        return
-    if stated_rows is not None and stated_rows != rows:
-        yield Finding(
-            "wrong_row_count",
-            path,
-            f"it has {rows} rows, its statistics state {stated_rows}: queries may count or skip "
-            "wrong",
-            "rewrite its rows; see which writer states wrong statistics",
-        )
-    if file["deletionVector"] is not None:
-        yield from _vector(store, file, rows)
-
-
-def _vector(store: LogStore, file: dict[str, Any], rows: int) -> Iterator[Finding]:
-    vector = DeletionVector.model_validate(file["deletionVector"])
-    try:
-        deleted_rows = read_vector(store, vector, file["path"])
-    except (BrokenLog, UnsupportedFeature) as error:
-        if getattr(error, "error_class", "") != "DeletionVectorMissing":
-            yield Finding("broken_vector", file["path"], str(error), _RESTORE)
-        return
-    if len(deleted_rows) != vector.cardinality:
-        problem = (
-            f"its deletion vector deletes {len(deleted_rows)} rows, and states {vector.cardinality}"
-        )
-        yield Finding("broken_vector", file["path"], problem, _RESTORE)
+        yield from content_findings(store, file, stated_rows)
 
 
 def _exists(store: LogStore, path: str, *, is_key: bool = False) -> bool:

@@ -100,7 +100,7 @@ class LeaseRecord(Message):
     reason: str | None = None
 
 
-MaintenanceKind = Literal["pack", "purge", "statistics", "vacuum"]
+MaintenanceKind = Literal["pack", "purge", "statistics", "vacuum", "check"]
 
 
 class MaintenanceChore(Message):
@@ -119,6 +119,14 @@ class MaintenanceChore(Message):
     at_ms: int | None = None
 
 
+class DamagedFile(Message):
+    """A live data file that a check found damaged: `kind` as `tidegate table fsck` names it."""
+
+    path: str
+    kind: str
+    what: str
+
+
 class MaintenanceRecord(Message):
     """What an operator wants, or the maintainer reports, of a table's maintenance.
 
@@ -126,7 +134,8 @@ class MaintenanceRecord(Message):
     report has the `last` task and the `next` one; without one, `reason` says why nothing is due. Of
     a pause, it is the operator's. `vacuumed_ms` is when a vacuum was last looked for. `deaths` is
     how many processes in a row ended within a task; a maintainer raises it before each one.
-    Units: `at_ms`, `vacuumed_ms` in ms since the Unix epoch.
+    `damaged` are files that the check at `checked_ms` found so.
+    Units: `at_ms`, `vacuumed_ms`, `checked_ms` in ms since the Unix epoch.
     """
 
     table: UUID
@@ -137,6 +146,8 @@ class MaintenanceRecord(Message):
     last: MaintenanceChore | None = None
     next: MaintenanceChore | None = None
     vacuumed_ms: int | None = None
+    checked_ms: int | None = None
+    damaged: tuple[DamagedFile, ...] = ()
     deaths: NonNegativeInt = 0
 
 

@@ -230,7 +230,8 @@ def test_statistics_that_are_missing_are_computed_and_other_engines_use_them(lin
     with Client(KafkaBus(line.kafka, "test"), line.kafka.topics, patience_s=3.0) as client:
         created(client, folder, adds, **TRACKED)
         before = rows_to_adds(open_snapshot(store).files)
-        [due] = terminal.json(app, "plan", "busy")["tasks"]
+        check, due = terminal.json(app, "plan", "busy")["tasks"]
+        assert check["kind"] == "check"
         assert (due["kind"], len(due["files"])) == ("statistics", 3)
         settings = MaintainSettings.model_validate({"kafka": line.kafka.model_dump()})
         running = Running(CLOCK, Health(CLOCK))

@@ -9,7 +9,6 @@ from tidegate_checkpointer.cli.followed_table import FollowedTable, TableUri, fo
 from tidegate_checkpointer.fsck import (
     FOOTERS,
     CheckRequest,
-    Finding,
     check_files,
     check_log,
     remove_missing,
@@ -23,6 +22,7 @@ from tidegate_runtime.cli.command import Result, command
 from tidegate_runtime.client.client import TIMEOUT_S, Client
 from tidegate_runtime.clock import SystemClock
 from tidegate_runtime.service.runner import EXIT_OK
+from tidegate_runtime.table_io.data_file_checks import Finding
 from tidegate_runtime.table_io.open_table import open_snapshot
 
 FOUND_STATUS: Final = 1

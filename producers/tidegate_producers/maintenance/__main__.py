@@ -31,7 +31,7 @@ app = typer.Typer(cls=DefaultGroup, add_completion=False, pretty_exceptions_enab
 
 @app.callback()
 def _maintain() -> None:
-    """Keep tables healthy by proposals alone: pack small files, purge deleted rows, vacuum."""
+    """Keep tables healthy by proposals alone: pack, purge, compute statistics, vacuum, check."""
 
 
 @app.command("run")
@@ -40,7 +40,7 @@ def run_maintainer(
     settings: MaintainSettings,
     once: Annotated[bool, typer.Option("--once", help="End when nothing is due.")] = False,
 ) -> None:
-    """Pack small files, purge deleted rows and vacuum, of the tables that the settings name."""
+    """Pack small files, purge deleted rows, compute statistics, vacuum, and check a sample."""
     before = frozenset(threading.enumerate())
 
     def serve(running: Running) -> None:
@@ -70,8 +70,10 @@ def show_plan(
     names = {id: record.name for id, record in records.items()}
     if only is not None and not planned.tasks and only not in planned.reasons:
         planned = Plan(reasons={only: "the settings leave it out, or it is not served"})
-    last = maintainer.last
-    return Result(lambda: _plan_data(planned, names, last), _lines(planned, names, last))
+    return Result(
+        lambda: _plan_data(planned, names, maintainer),
+        [*_lines(planned, names, maintainer.last), *_damage(names, maintainer)],
+    )
 
 
 @app.command("pause")
@@ -122,9 +124,13 @@ def _lines(
         yield f"{names.get(table, table)}: last: {chore.kind}, {chore.outcome}{at}: {chore.why}"
 
 
-def _plan_data(
-    planned: Plan, names: Mapping[UUID, str], last: Mapping[UUID, MaintenanceChore]
-) -> dict[str, Any]:
+def _damage(names: Mapping[UUID, str], maintainer: Maintainer) -> Iterator[str]:
+    for table, files in maintainer.damaged.items():
+        for file in files[:_SHOWN_MAX]:
+            yield f"{names.get(table, table)}: {file.kind}: {file.path}: {file.what}"
+
+
+def _plan_data(planned: Plan, names: Mapping[UUID, str], maintainer: Maintainer) -> dict[str, Any]:
     return {
         "tasks": [
             {**_task_data(task), "waits": number >= planned.affordable}
@@ -136,7 +142,12 @@ def _plan_data(
         ],
         "last": [
             {"table": str(table), "name": names.get(table), **chore.model_dump(mode="json")}
-            for table, chore in last.items()
+            for table, chore in maintainer.last.items()
+        ],
+        "damaged": [
+            {"table": str(table), "name": names.get(table), **file.model_dump(mode="json")}
+            for table, files in maintainer.damaged.items()
+            for file in files
         ],
     }
 

@@ -55,6 +55,12 @@ TASK_BYTES_MAX: Final = 256 * 1024 * 1024
 TASK_FILES_MAX: Final = 500
 """The most files of a task: their names fit into a record beside statistics of the new ones."""
 
+SAMPLE_FILES: Final = 100
+"""How many files of a table are checked at a time."""
+
+CHECK_POINTS: Final = 1.0
+"""What a check is worth, which gives no points itself: damage costs many times more."""
+
 _IDS: Final = UUID("5f0c3f1e-8d55-5d0a-9d0e-5c1f0a1d7e45")
 
 
@@ -112,6 +118,7 @@ class MaintainedTable:
     rewritten_bytes: int = 0
     early_bytes: int = 0
     vacuumed_ms: int | None = None
+    checked_ms: int | None = None
     served_ms: int | None = None
 
     @property
@@ -145,16 +152,17 @@ class MaintainedTable:
 @dataclass(frozen=True)
 class Policy:
     """What holds for all tables: how old files of partitions that are not cold are before they are
-    packed, and how often a vacuum may come; None for never.
+    packed, and how often a vacuum and a check may come; None for never.
     """
 
     file_age_ms: int
     vacuum_interval_ms: int | None
+    check_interval_ms: int | None = None
 
 
 @dataclass(frozen=True)
 class Chore:
-    """Files to be written anew, each group of `bins` as one file, or counted, or a vacuum.
+    """Files to be written anew, each group of `bins` as one file, or counted, or a vacuum or check.
 
     `points` is the health that it gives, `cost_bytes` the size of the files that it reads; of
     these, `early_bytes` will be packed once more.
@@ -257,15 +265,15 @@ def plan(tables: Iterable[MaintainedTable], policy: Policy, left_bytes: int, now
 
 def tasks_of(table: MaintainedTable, policy: Policy, now_ms: int) -> tuple[list[Chore], str]:
     """Return a table's tasks in their order, and why there are no more of them."""
-    vacuums = list(_vacuum(table, policy, now_ms))
+    others = [*_check(table, policy, now_ms), *_vacuum(table, policy, now_ms)]
     if table.hindrance:
-        return vacuums, table.hindrance
+        return others, table.hindrance
     bins = sorted(_bins(table, policy, now_ms), key=lambda each: each.order)
     allowed = list(_allowed(table, bins))
     purges = list(_purges(table, _paths(allowed), policy, now_ms))
     counts = list(_counts(table, _paths([*allowed, *purges]), now_ms))
     tasks = [
-        *vacuums,
+        *others,
         *_tasks("pack", table, allowed),
         *_tasks("purge", table, purges),
         *_tasks("statistics", table, counts),
@@ -467,6 +475,15 @@ def _vacuum(table: MaintainedTable, policy: Policy, now_ms: int) -> Iterator[Cho
     if points > 0:
         why = f"{files} files of {size_bytes} bytes were removed before the retention began"
         yield Chore(table.table, table.table_id, table.name, "vacuum", why, float(points))
+
+
+def _check(table: MaintainedTable, policy: Policy, now_ms: int) -> Iterator[Chore]:
+    """Yield a check of a sample of the files, if the last one is long enough ago."""
+    last_ms, interval_ms = table.checked_ms, policy.check_interval_ms
+    is_due = last_ms is None or now_ms - last_ms >= (interval_ms or 0)
+    if table.files and interval_ms is not None and is_due:
+        why = f"{min(table.files, SAMPLE_FILES)} of its {table.files} files are drawn once a day"
+        yield Chore(table.table, table.table_id, table.name, "check", why, CHECK_POINTS)
 
 
 def _reason(table: MaintainedTable, policy: Policy, now_ms: int, *, waits: bool) -> str:

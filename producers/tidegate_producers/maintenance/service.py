@@ -15,14 +15,17 @@ from typing import Final
 from uuid import UUID
 
 from tidegate_delta.log.actions import Add
+from tidegate_delta.snapshots.raw_stats import row_counts
 from tidegate_messages.proposal import Operation
 from tidegate_messages.published_records import (
+    DamagedFile,
     MaintenanceChore,
     MaintenanceRecord,
     TableRecord,
 )
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.maintenance.machine import (
+    DAY_MS,
     Budget,
     Chore,
     Plan,
@@ -35,7 +38,7 @@ from tidegate_producers.maintenance.maintenance_topic import (
     read_maintenance,
 )
 from tidegate_producers.maintenance.settings import MaintainSettings
-from tidegate_producers.maintenance.table_facts import KnownTable
+from tidegate_producers.maintenance.table_facts import KnownTable, sample_of
 from tidegate_producers.options import TableLocation
 from tidegate_producers.parquet.file_rewrite import CompactionResult
 from tidegate_producers.vacuum.vacuum import VacuumRequest, claims_on, vacuum
@@ -62,6 +65,8 @@ from tidegate_runtime.kafka.client_protocols import Bus
 from tidegate_runtime.observability import metrics
 from tidegate_runtime.observability.logs import log_event
 from tidegate_runtime.service.runner import Running
+from tidegate_runtime.table_io.data_file_checks import file_findings
+from tidegate_runtime.table_io.data_file_reader import rows_of
 from tidegate_runtime.table_registry import RegistryReader
 
 NAME: Final = "maintain"
@@ -81,6 +86,10 @@ DIED: Final = (
 
 STALLED_S: Final = 1_800.0
 """How long a task may take, most of all a vacuum, before the service counts as stalled."""
+
+DAMAGED_MAX: Final = 100
+WHAT_MAX: Final = 500
+"""How many damaged files a report names, and how many characters it has of each."""
 
 ID_REUSED: Final = "id_reused"
 _GIVES_WAY: Final = NOT_AS_READ | {ID_REUSED}
@@ -111,6 +120,7 @@ class Maintainer:
         self._policy = Policy(
             round(1000 * self._section.file_age_s),
             None if interval_s is None else round(1000 * interval_s),
+            DAY_MS,
         )
 
     def run(self, *, once: bool) -> None:
@@ -147,6 +157,11 @@ class Maintainer:
             for table, report in reports.items()
             if report.last is not None and table in self._tables
         }
+
+    @property
+    def damaged(self) -> dict[UUID, tuple[DamagedFile, ...]]:
+        """The damaged files of each table that was looked at, as the last check found them."""
+        return {table: known.damaged for table, known in self._tables.items() if known.damaged}
 
     def _round(self, *, once: bool) -> int:
         """Do the first task of each table, and return how many were committed.
@@ -202,7 +217,8 @@ class Maintainer:
             known = self._tables[record.table] = KnownTable(record, store_for(place))
             report = (self._reports or {}).get(record.table)
             if report is not None:
-                known.vacuumed_ms = report.vacuumed_ms
+                known.vacuumed_ms, known.checked_ms = report.vacuumed_ms, report.checked_ms
+                known.damaged = report.damaged
         known.record = record
         return known
 
@@ -219,9 +235,11 @@ class Maintainer:
             rewritten_bytes=known.rewritten_bytes,
             early_bytes=known.early_bytes,
             vacuumed_ms=known.vacuumed_ms,
+            checked_ms=known.checked_ms,
             served_ms=known.served_ms,
         )
         metrics.MAINTAIN_HEALTH.labels(record.name).set(facts.health)
+        metrics.MAINTAIN_DAMAGED.labels(record.name).set(len(known.damaged))
 
     def _refresh(self, known: KnownTable) -> None:
         metrics.MAINTAIN_WRITTEN.labels(known.record.name).inc(known.read())
@@ -280,6 +298,10 @@ class Maintainer:
             claims = partial(claims_on, self._bus, self._topics, now_ms=now_ms)
             vacuum(self._client, place, VacuumRequest(), claims, write)
             outcome = COMMITTED
+        elif task.kind == "check":
+            self._refresh(known)
+            self._check(known)
+            outcome = COMMITTED
         else:
             self._refresh(known)
             bins = bins_at(known.current, task.bins)
@@ -288,6 +310,31 @@ class Maintainer:
             outcome = GONE if bins is None else do(known, task, bins, write)
         self._refresh(known)
         return outcome
+
+    def _check(self, known: KnownTable) -> None:
+        """Check a sample of a table's files, and report those that are damaged."""
+        now_ms = known.checked_ms = self._now_ms()
+        formerly = [file.path for file in known.damaged]
+        sample = sample_of(known.current, formerly, now_ms // DAY_MS)
+        damaged: list[DamagedFile] = []
+        for row, rows in zip(rows_of(sample), row_counts(sample).to_pylist(), strict=True):
+            self._check_stop(known)
+            for found in file_findings(known.store, row, rows):
+                damaged.append(
+                    DamagedFile(path=found.about, kind=found.kind, what=found.what[:WHAT_MAX])
+                )
+                log_event(
+                    _log,
+                    "file_damaged",
+                    level=logging.WARNING,
+                    table=known.record.name,
+                    kind=found.kind,
+                    path=found.about,
+                    why=found.what,
+                )
+            self._running.health.progress(NAME)
+        known.damaged = tuple(damaged[:DAMAGED_MAX])
+        self._keep(known.record.table, damaged=known.damaged, checked_ms=now_ms)
 
     def _rewrite(
         self, known: KnownTable, task: Chore, bins: Sequence[Bin], write: WriteRequest

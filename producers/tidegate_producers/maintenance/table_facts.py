@@ -4,8 +4,9 @@ No data file is opened: sizes, times and deleted rows are in the log.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any, Final
 from uuid import UUID
 
@@ -29,9 +30,10 @@ from tidegate_delta.snapshots.chunked_arrays import total
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
 from tidegate_delta.snapshots.raw_stats import row_counts
 from tidegate_delta.snapshots.snapshot import Snapshot
-from tidegate_messages.published_records import TableRecord
+from tidegate_messages.published_records import DamagedFile, TableRecord
 from tidegate_producers.maintenance.machine import (
     HOUR_MS,
+    SAMPLE_FILES,
     TASK_BYTES_MAX,
     FileFacts,
     MaintainedTable,
@@ -68,6 +70,8 @@ class KnownTable:
     rewritten_bytes: int = 0
     early_bytes: int = 0
     vacuumed_ms: int | None = None
+    checked_ms: int | None = None
+    damaged: tuple[DamagedFile, ...] = ()
     served_ms: int | None = None
     attempts: dict[UUID, int] = field(default_factory=dict)
 
@@ -130,6 +134,16 @@ def facts_of(snapshot: Snapshot, record: TableRecord) -> MaintainedTable:
         hindrance=_hindrance(snapshot, record),
         written_bytes=total(small) or 0,
     )
+
+
+def sample_of(snapshot: Snapshot, damaged: Collection[str], day: int) -> pa.Table:
+    """Return files that are checked on a day: some that are drawn, and those found damaged."""
+    files = snapshot.files
+    count = min(files.num_rows, SAMPLE_FILES)
+    drawn = Random(f"{snapshot.metadata.id}/{day}").sample(range(files.num_rows), count)
+    is_damaged = pc.is_in(files["path"], pa.array(damaged, _TEXT))
+    others = pc.indices_nonzero(is_damaged).to_pylist()
+    return files.take(pa.array(sorted({*drawn, *others}), pa.int64()))
 
 
 def target_file_bytes(metadata: Metadata) -> int:

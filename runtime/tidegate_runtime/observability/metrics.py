@@ -225,6 +225,11 @@ MAINTAIN_HEALTH: Final = Gauge(
     "100 less what too many files and deleted rows cost.",
     ["table"],
 )
+MAINTAIN_DAMAGED: Final = Gauge(
+    "tidegate_maintain_damaged_files",
+    "Data files that the last check of a sample found missing or damaged.",
+    ["table"],
+)
 MAINTAIN_BACKLOG: Final = Gauge(
     "tidegate_maintain_backlog_bytes", "Bytes of files that are due to be written anew.", ["table"]
 )
@@ -276,7 +281,7 @@ def landed(table: str, members: int, size: int) -> None:
 
 def forget_maintenance(table: str) -> None:
     """Remove what is known of the health of a table that is maintained no more."""
-    for gauge in (MAINTAIN_HEALTH, MAINTAIN_BACKLOG):
+    for gauge in (MAINTAIN_HEALTH, MAINTAIN_BACKLOG, MAINTAIN_DAMAGED):
         with suppress(KeyError):
             gauge.remove(table)
 

@@ -106,6 +106,17 @@ def test_statistics_are_computed_once_no_writer_has_changed_rows_for_an_hour() -
     assert "bytes lack statistics: no more is read at once here" in reason
 
 
+def test_a_check_comes_once_a_day_whatever_holds_the_files() -> None:
+    daily = replace(POLICY, check_interval_ms=DAY_MS)
+    for table in (many(5), replace(many(5), hindrance="it is clustered by k")):
+        [task], _ = tasks_of(table, daily, NOW_MS)
+        assert (task.kind, task.cost_bytes, task.points) == ("check", 0, 1.0)
+        assert task.why == "5 of its 5 files are drawn once a day"
+        assert tasks_of(replace(table, checked_ms=NOW_MS - DAY_MS + 1), daily, NOW_MS)[0] == []
+        assert tasks_of(replace(table, checked_ms=NOW_MS - DAY_MS), daily, NOW_MS)[0] == [task]
+    assert tasks_of(of_files({}), daily, NOW_MS)[0] == []
+
+
 def test_a_vacuum_comes_after_the_retention_and_once_for_what_was_removed() -> None:
     removed_ms = NOW_MS - 7 * DAY_MS - 2 * HOUR_MS
     table = replace(many(5), removed=((removed_ms, 3, 9_000),))

@@ -17,6 +17,7 @@ from tidegate_messages.outcome import Outcome, Rejection
 from tidegate_messages.proposal import Proposal
 from tidegate_messages.published_records import MaintenanceRecord
 from tidegate_producers.maintenance import service as module
+from tidegate_producers.maintenance.machine import DAY_MS
 from tidegate_producers.maintenance.maintenance_topic import (
     publish_maintenance,
     read_maintenance,
@@ -103,7 +104,7 @@ def test_small_files_are_packed_once_and_the_history_says_by_whom(maintained: Ma
 
 def test_a_plan_proposes_nothing_and_a_pause_holds_a_table(maintained: Maintained) -> None:
     planned = maintained.maintainer().planned()
-    assert [task.kind for task in planned.tasks] == ["pack"]
+    assert [task.kind for task in planned.tasks] == ["check", "pack"]
     bus, topics = maintained.line.gate, maintained.line.gate.topics
     pause = MaintenanceRecord(table=TABLE, name="t", about="pause", at_ms=1, reason="a load")
     publish_maintenance(bus, topics, pause)
@@ -158,6 +159,39 @@ def test_an_id_that_came_before_is_looked_up(maintained: Maintained, became: str
         maintainer.run(once=True)
         assert seen[2].proposal_id != seen[0].proposal_id, "no bytes under that id are taken"
         assert maintained.files == 1
+
+
+def test_damage_is_found_once_a_day_and_reported_until_it_is_repaired(
+    maintained: Maintained, caplog: pytest.LogCaptureFixture
+) -> None:
+    missing, whole = two(maintained)
+    path = maintained.line.root / missing
+    content = path.read_bytes()
+    path.unlink()
+    with caplog.at_level(logging.WARNING):
+        maintained.run()
+    [line] = [record for record in caplog.records if "file_damaged" in record.getMessage()]
+    assert line.levelno == logging.WARNING
+    [damaged] = maintained.report.damaged
+    assert (damaged.path, damaged.kind) == (missing, "missing_file")
+    maintainer = maintained.maintainer()
+    maintainer.planned()
+    assert maintainer.damaged == {TABLE: (damaged,)}
+    path.write_bytes(content[:-1])
+    maintained.run()
+    assert maintained.report.damaged == (damaged,), "not again within the day"
+    maintained.line.client.clock.sleep(DAY_MS / 1000)
+    maintained.run()
+    assert {found.kind for found in maintained.report.damaged} == {"wrong_size", "unreadable_file"}
+    assert {found.path for found in maintained.report.damaged} == {missing} != {whole}
+    path.write_bytes(content)
+    maintained.line.client.clock.sleep(DAY_MS / 1000)
+    maintained.run()
+    assert len(maintained.report.damaged) == 0
+
+
+def two(maintained: Maintained) -> list[str]:
+    return sorted(file.name for file in maintained.line.root.glob("*.parquet"))[:2]
 
 
 def test_a_stop_within_a_task_leaves_no_proposal(

@@ -17,7 +17,12 @@ from tidegate_delta.log.actions import Add, Metadata
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
 from tidegate_producers.maintenance import table_facts
 from tidegate_producers.maintenance.machine import HOUR_MS, TASK_BYTES_MAX
-from tidegate_producers.maintenance.table_facts import KnownTable, facts_of, target_file_bytes
+from tidegate_producers.maintenance.table_facts import (
+    KnownTable,
+    facts_of,
+    sample_of,
+    target_file_bytes,
+)
 from tidegate_runtime.client.proposal_builders import removal
 from tidegate_runtime.table_io.open_table import open_snapshot
 
@@ -150,6 +155,22 @@ def test_deleted_rows_go_and_later_the_files_that_held_them(tmp_path: Path) -> N
     clock.sleep(3 * HOUR_MS / 1000)
     maintained.run()
     assert len(line.gate.sent) == count, "once a day"
+
+
+def test_a_days_sample_is_drawn_and_has_what_was_damaged(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for k in range(6):
+        line.write(pa.table({"k": [k], "p": ["a"]}))
+    snapshot = open_snapshot(line.yes.store)
+    assert sample_of(snapshot, (), 1).num_rows == 6
+    monkeypatch.setattr(table_facts, "SAMPLE_FILES", 2)
+    days = [tuple(sample_of(snapshot, (), day)["path"].to_pylist()) for day in range(30)]
+    assert days[0] == tuple(sample_of(snapshot, (), 0)["path"].to_pylist())
+    assert {len(set(paths)) for paths in days} == {2}
+    assert {path for paths in days for path in paths} == {add.path for add in live(line)}
+    for add in live(line):
+        assert add.path in sample_of(snapshot, [add.path], 1)["path"].to_pylist()
 
 
 SOON = {"delta.deletedFileRetentionDuration": "interval 1 hour"}
