@@ -134,7 +134,8 @@ class MaintenanceRecord(Message):
     report has the `last` task and the `next` one; without one, `reason` says why nothing is due. Of
     a pause, it is the operator's. `vacuumed_ms` is when a vacuum was last looked for. `deaths` is
     how many processes in a row ended within a task; a maintainer raises it before each one.
-    `damaged` are files that the check at `checked_ms` found so.
+    `damaged` are files that the check at `checked_ms` found so. `spent` is when how many bytes of
+    the budgets were used in the last day, that of a task under way included.
     Units: `at_ms`, `vacuumed_ms`, `checked_ms` in ms since the Unix epoch.
     """
 
@@ -148,6 +149,7 @@ class MaintenanceRecord(Message):
     vacuumed_ms: int | None = None
     checked_ms: int | None = None
     damaged: tuple[DamagedFile, ...] = ()
+    spent: tuple[tuple[int, NonNegativeInt], ...] = ()
     deaths: NonNegativeInt = 0
 
 

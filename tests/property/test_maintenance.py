@@ -12,6 +12,7 @@ from tidegate_producers.maintenance.machine import (
     AMPLIFICATION_MAX,
     DAY_MS,
     HOUR_MS,
+    SPENT_MS,
     TASK_BYTES_MAX,
     TASK_FILES_MAX,
     Budget,
@@ -20,6 +21,8 @@ from tidegate_producers.maintenance.machine import (
     MaintainedTable,
     PartitionFacts,
     Policy,
+    Spent,
+    briefly,
     plan,
     tasks_of,
 )
@@ -206,6 +209,21 @@ def test_no_hour_and_no_day_gets_more_than_its_budget(steps: list[tuple[int, int
         for window_ms, most in ((HOUR_MS, 100), (DAY_MS, 300)):
             within = [size for then, size in spent if at_ms - window_ms < then <= at_ms]
             assert sum(within) <= most
+
+
+@given(st.lists(st.tuples(st.integers(0, 2 * HOUR_MS), st.integers(0, 50)), max_size=60))
+def test_a_budget_that_is_restored_allows_no_more_than_the_one_that_was_lost(
+    steps: list[tuple[int, int]],
+) -> None:
+    budget, now_ms = Budget(100, 300), NOW_MS
+    spent: Spent = ()
+    for step_ms, size in steps:
+        now_ms += step_ms
+        budget, spent = budget.after(now_ms, size), briefly(spent, now_ms, size)
+        restored = replace(budget, spent=spent)
+        assert restored.left_bytes(now_ms) <= budget.left_bytes(now_ms)
+        assert restored.left_bytes(now_ms + DAY_MS) == 100
+        assert len(spent) <= DAY_MS // SPENT_MS + 1
 
 
 def test_every_table_is_served_though_one_always_has_better_tasks() -> None:

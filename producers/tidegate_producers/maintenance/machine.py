@@ -28,6 +28,9 @@ from tidegate_messages.published_records import MaintenanceKind
 HOUR_MS: Final = 60 * 60 * 1000
 DAY_MS: Final = 24 * HOUR_MS
 
+SPENT_MS: Final = 10 * 60 * 1000
+"""How long a time a record has one entry for of what was spent."""
+
 COLD_AFTER_MS: Final = HOUR_MS
 """How long no small file has come to a partition that is packed whole; and how long no file has
 come to a table, or left it, in which a task has a quiet window.
@@ -213,6 +216,21 @@ class Budget:
         """Return the budget after so many bytes were written anew."""
         kept = tuple(spent for spent in self.spent if now_ms - spent[0] < DAY_MS)
         return Budget(self.hour_bytes_max, self.day_bytes_max, (*kept, (now_ms, size_bytes)))
+
+
+Spent = tuple[tuple[int, int], ...]
+"""When how many bytes were spent, in order."""
+
+
+def briefly(spent: Spent, now_ms: int, size_bytes: int) -> Spent:
+    """Return what was spent in the last day with so many bytes more, short enough for a record.
+
+    Law: a budget by it never allows more than one by each byte spent
+    """
+    kept = [entry for entry in spent if now_ms - entry[0] < DAY_MS]
+    if kept and kept[-1][0] // SPENT_MS == now_ms // SPENT_MS:
+        size_bytes += kept.pop()[1]
+    return (*kept, (now_ms, size_bytes)) if size_bytes else tuple(kept)
 
 
 @dataclass(frozen=True)

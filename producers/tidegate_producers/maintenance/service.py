@@ -30,6 +30,7 @@ from tidegate_producers.maintenance.machine import (
     Chore,
     Plan,
     Policy,
+    briefly,
     plan,
 )
 from tidegate_producers.maintenance.maintenance_topic import (
@@ -218,7 +219,7 @@ class Maintainer:
             report = (self._reports or {}).get(record.table)
             if report is not None:
                 known.vacuumed_ms, known.checked_ms = report.vacuumed_ms, report.checked_ms
-                known.damaged = report.damaged
+                known.damaged, known.spent = report.damaged, report.spent
         known.record = record
         return known
 
@@ -274,16 +275,19 @@ class Maintainer:
         return {table: why for table, why in held.items() if table in self._tables}
 
     def _done(self, task: Chore) -> str:
-        """Do a task, and return its outcome. A process that dies within leaves a note of that.
+        """Do a task, and return its outcome. A process that dies within leaves a note of that,
+        and of what it may have spent.
 
         Raises: as `_do`.
         """
-        self._keep(task.table, deaths=self._deaths.get(task.table, 0) + 1)
+        known = self._tables[task.table]
+        foreseen = briefly(known.spent, self._now_ms(), task.cost_bytes)
+        self._keep(task.table, deaths=self._deaths.get(task.table, 0) + 1, spent=foreseen)
         self._publish()
         try:
             return self._do(task)
         finally:
-            self._keep(task.table, deaths=0)
+            self._keep(task.table, deaths=0, spent=known.spent)
 
     def _do(self, task: Chore) -> str:
         """Do a task, and return its outcome: COMMITTED, or why it gave way.
@@ -362,7 +366,7 @@ class Maintainer:
         for each in bins:
             self._check_stop(known)
             adds += with_statistics(known.store, snapshot, [add.path for add in each.adds])
-            self._spend(each.size)
+            self._spend(known, each.size)
         return self._proposed(
             known, task, partial(add_again, self._client, place, snapshot, adds), write
         )
@@ -399,7 +403,7 @@ class Maintainer:
         for each in bins:
             self._check_stop(known)
             results += compact_here(compacting, [each])
-            self._spend(each.size)
+            self._spend(known, each.size)
             metrics.MAINTAIN_REWRITTEN.labels(known.record.name).inc(each.size)
         reach("after_compact")
         return results
@@ -410,8 +414,10 @@ class Maintainer:
             root = known.record.table_root
             raise Stopped(f"{root}: the task is given up; nothing was proposed")
 
-    def _spend(self, size_bytes: int) -> None:
-        self._budget = self._budget.after(self._now_ms(), size_bytes)
+    def _spend(self, known: KnownTable, size_bytes: int) -> None:
+        now_ms = self._now_ms()
+        self._budget = self._budget.after(now_ms, size_bytes)
+        known.spent = briefly(known.spent, now_ms, size_bytes)
         self._running.health.progress(NAME)
 
     def _is_committed(self, known: KnownTable, task: Chore, attempt: int) -> bool:
@@ -508,11 +514,9 @@ class Maintainer:
 
 
 def _spent_before(budget: Budget, reports: Records) -> Budget:
-    """Return the budget after the last tasks that were reported before this process began."""
-    for report in reports.values():
-        if report.last is not None and report.last.at_ms is not None:
-            budget = budget.after(report.last.at_ms, report.last.size_bytes)
-    return budget
+    """Return the budget after what was spent before this process began."""
+    spent = sorted(entry for report in reports.values() for entry in report.spent)
+    return replace(budget, spent=tuple(spent))
 
 
 def _gave_way(rejected: Rejected) -> str:

@@ -38,6 +38,7 @@ from tidegate_producers.maintenance.machine import (
     FileFacts,
     MaintainedTable,
     PartitionFacts,
+    Spent,
 )
 from tidegate_producers.writing.optimize import FILE_BYTES, is_hollow
 from tidegate_runtime.storage.log_store import LogStore
@@ -72,6 +73,7 @@ class KnownTable:
     vacuumed_ms: int | None = None
     checked_ms: int | None = None
     damaged: tuple[DamagedFile, ...] = ()
+    spent: Spent = ()
     served_ms: int | None = None
     attempts: dict[UUID, int] = field(default_factory=dict)
 

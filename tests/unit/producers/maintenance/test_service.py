@@ -236,11 +236,38 @@ def test_a_table_within_whose_tasks_processes_die_is_left_alone_until_it_is_resu
     assert maintained.report.deaths == 0
 
 
+def test_what_was_spent_counts_after_a_restart_also_of_a_task_that_killed(
+    maintained: Maintained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [task] = [one for one in maintained.maintainer().planned().tasks if one.kind == "pack"]
+
+    class Killed(BaseException):
+        """The process is gone."""
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "compact_here", die)
+        patch.setattr(module.Maintainer, "_keep", keep_until_it_dies)
+        with pytest.raises(Killed):
+            maintained.run()
+    assert [size for _, size in maintained.report.spent] == [task.cost_bytes]
+    maintained.run()
+    assert sum(size for _, size in maintained.report.spent) == 2 * task.cost_bytes
+    maintainer = maintained.maintainer()
+    maintainer.planned()
+    hour = maintainer._section.hour_bytes_max
+    assert maintainer._budget.left_bytes(maintained.running.clock.now_ms()) == (
+        hour - 2 * task.cost_bytes
+    )
+
+
 _keep = Maintainer._keep
 
 
 def keep_until_it_dies(self: Maintainer, table: UUID, **changed: object) -> None:
-    if changed != {"deaths": 0}:
+    if changed.get("deaths") != 0:
         _keep(self, table, **changed)
 
 
