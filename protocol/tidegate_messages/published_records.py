@@ -100,7 +100,7 @@ class LeaseRecord(Message):
     reason: str | None = None
 
 
-MaintenanceKind = Literal["pack", "purge", "statistics", "vacuum", "check"]
+MaintenanceKind = Literal["pack", "purge", "recluster", "statistics", "vacuum", "check"]
 
 
 class MaintenanceChore(Message):

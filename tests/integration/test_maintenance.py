@@ -28,6 +28,7 @@ from tidegate_producers.maintenance.service import Maintainer
 from tidegate_producers.maintenance.settings import MaintainSettings
 from tidegate_producers.options import TableLocation, for_writing
 from tidegate_producers.parquet.file_rewrite import CompactionResult
+from tidegate_producers.writing.clustering import cluster_by
 from tidegate_producers.writing.optimize import Bin, Compacting, compact_here
 from tidegate_producers.writing.row_delete import delete, rewrite_here
 from tidegate_producers.writing.table_write import WriteRequest
@@ -38,6 +39,7 @@ from tidegate_runtime.kafka.confluent_bus import KafkaBus
 from tidegate_runtime.service.health import Health
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.storage.local_store import LocalStore
+from tidegate_runtime.table_io.data_file_reader import read_table
 from tidegate_runtime.table_io.open_table import open_snapshot
 
 pytestmark = pytest.mark.broker
@@ -255,3 +257,37 @@ def test_statistics_that_are_missing_are_computed_and_other_engines_use_them(lin
     assert outcome.status == "committed"
     counted = QueryBuilder().register("t", DeltaTable(folder)).execute("SELECT count(*) FROM t")
     assert pa.table(counted.read_all())[0].to_pylist() == [3 * ROWS - 5]
+
+
+def test_a_clustered_table_is_sorted_in_a_quiet_window_and_others_skip_its_files(
+    line: Line,
+) -> None:
+    folder = line.tables / "busy"
+    line.started("committer")
+    adds = [add.with_(modification_time=1) for add in small_files(folder, 8)]
+    place = for_writing({"path": str(folder)}).place
+    store = LocalStore(folder.as_uri())
+    with Client(KafkaBus(line.kafka, "test"), line.kafka.topics, patience_s=3.0) as client:
+        created(client, folder, adds[::2] + adds[1::2], **TRACKED, targetFileSize="4kb")
+        assert cluster_by(client, place, ("number",), WriteRequest(WAIT_S)) is not None
+        before = rows_with_ids(store)
+        settings = MaintainSettings.model_validate({"kafka": line.kafka.model_dump()})
+        running = Running(CLOCK, Health(CLOCK))
+        Maintainer(settings, KafkaBus(line.kafka, "test"), running).run(once=True)
+        assert rows_with_ids(store).equals(before)
+        again = Maintainer(settings, KafkaBus(line.kafka, "test"), running).planned()
+    assert again.tasks == ()
+    [entry] = packings(store)
+    assert entry.parameters["clusterBy"] == '["number"]'
+    files = rows_to_adds(open_snapshot(store).files)
+    assert {add.clustering_provider for add in files} == {"tidegate"}
+    shown = pa.table(DeltaTable(folder).get_add_actions(flatten=True)).sort_by("min.number")
+    low, high = (shown[f"{side}.number"].to_pylist() for side in ("min", "max"))
+    assert len(low) == 2
+    assert (low[0], high[-1]) == (0, 8 * ROWS - 1)
+    assert all(above > below for above, below in zip(low[1:], high, strict=False))
+
+
+def rows_with_ids(store: LocalStore) -> pa.Table:
+    names = ["writer", "number", "_metadata.row_id"]
+    return read_table(store, open_snapshot(store), names).sort_by("number")

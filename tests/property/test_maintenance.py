@@ -67,6 +67,7 @@ AGES = st.sampled_from([0, 30_000, 10 * 60_000, 2 * HOUR_MS, DAY_MS])
 
 @st.composite
 def tables(draw: st.DrawFn, number: int = 1) -> MaintainedTable:
+    is_clustered = draw(st.sampled_from([False, False, True]))
     files = {
         f"p={partition}": [
             small(
@@ -77,12 +78,19 @@ def tables(draw: st.DrawFn, number: int = 1) -> MaintainedTable:
             )
             for index in range(draw(st.integers(0, 40)))
         ]
-        for partition in range(draw(st.integers(1, 3)))
+        for partition in range(1 if is_clustered else draw(st.integers(1, 3)))
     }
     every = [file for members in files.values() for file in members]
     uncounted = tuple(file for file in every if draw(st.sampled_from([True, False, False])))
     arrived_ms = NOW_MS - draw(AGES)
-    return replace(of_files(files, number), uncounted=uncounted, arrived_ms=arrived_ms)
+    unsorted = tuple(file for file in every if draw(st.booleans())) if is_clustered else ()
+    return replace(
+        of_files(files, number),
+        uncounted=uncounted,
+        arrived_ms=arrived_ms,
+        clustered_by="k" if is_clustered else "",
+        unsorted=unsorted,
+    )
 
 
 def done(table: MaintainedTable, tasks: Sequence[Chore], now_ms: int) -> MaintainedTable:
@@ -93,7 +101,11 @@ def done(table: MaintainedTable, tasks: Sequence[Chore], now_ms: int) -> Maintai
     rewritten = table.rewritten_bytes
     rows = table.rows
     left = {file.path for file in table.uncounted}
-    left -= {path for task in tasks for group in task.bins for path in group}
+    gone_paths = {path for task in tasks for group in task.bins for path in group}
+    left -= gone_paths
+    counted = [task for task in tasks if task.kind == "statistics"]
+    gone_paths -= {path for task in counted for group in task.bins for path in group}
+    unsorted = tuple(file for file in table.unsorted if file.path not in gone_paths)
     for task in tasks:
         if task.kind == "statistics":
             continue
@@ -115,6 +127,8 @@ def done(table: MaintainedTable, tasks: Sequence[Chore], now_ms: int) -> Maintai
         rows=rows,
         uncounted=uncounted,
         arrived_ms=table.arrived_ms,
+        clustered_by=table.clustered_by,
+        unsorted=unsorted,
     )
 
 
@@ -142,7 +156,9 @@ def test_equal_facts_give_equal_tasks_with_a_benefit_within_their_limits(
         assert sum(map(len, task.bins)) <= TASK_FILES_MAX
         assert task.why
     assert table.packing_points or not any(task.kind == "pack" for task in tasks)
-    assert table.is_quiet(NOW_MS) or not any(task.kind == "statistics" for task in tasks)
+    kinds = {task.kind for task in tasks}
+    assert table.is_quiet(NOW_MS) or not kinds & {"statistics", "recluster"}
+    assert not kinds & ({"pack", "purge"} if table.clustered_by else {"recluster"})
 
 
 @given(tables())
@@ -158,6 +174,7 @@ def test_once_the_tasks_are_done_there_are_no_more(table: MaintainedTable) -> No
         now_ms += 2 * HOUR_MS
     assert tasks_of(table, POLICY, now_ms)[0] == []
     assert table.uncounted == ()
+    assert len(table.unsorted) <= 1, "a small file waits for others"
 
 
 @given(st.lists(st.tuples(st.integers(1, 30), SIZES), min_size=1, max_size=60))

@@ -10,6 +10,7 @@ from tidegate_checkpointer.fsck import listed_files, orphans
 from tidegate_checkpointer.settings import CheckpointerSettings
 from tidegate_delta.checkpoints import file_totals
 from tidegate_delta.checkpoints.missing_statistics import lack_statistics
+from tidegate_delta.features.clustering import unsorted_files
 from tidegate_delta.log.file_names import LogFileKind
 from tidegate_delta.properties.table_properties import checkpoint_interval, tombstone_retention_ms
 from tidegate_delta.snapshots.chunked_arrays import total
@@ -92,6 +93,7 @@ def facts_of(store: LogStore, now_ms: int | None) -> TableFacts:
         orphan_bytes=orphan_bytes,
         doubt=str(snapshot.checksum) if snapshot.checksum.is_doubtful else "",
         uncounted=pc.sum(lack_statistics(snapshot.files, snapshot.metadata)).as_py() or 0,
+        unsorted_bytes=total(unsorted_files(snapshot)["size"]) or 0,
     )
 
 

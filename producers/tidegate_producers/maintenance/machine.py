@@ -21,6 +21,7 @@ from tidegate_delta.snapshots.table_health import (
     files_needed,
     merging_points,
     purging_points,
+    sorting_points,
     vacuuming_points,
 )
 from tidegate_messages.published_records import MaintenanceKind
@@ -95,7 +96,8 @@ class MaintainedTable:
 
     `size_bytes` and `files` count all live files; `partitions` have those that are small or hollow.
     `removed` are files that no version since names: the hour of their removal, number and bytes, in
-    order. `uncounted` are files without statistics. Writers changed rows at `arrived_ms`.
+    order. `uncounted` are files without statistics, and `unsorted` those that do not have the order
+    of a table that is `clustered_by` some columns. Writers changed rows at `arrived_ms`.
     `hindrance` says why files can't be written anew here, or is empty. `written_bytes` are
     those of small files when the maintainer began, and of what writers added since; of the
     `rewritten_bytes`, `early_bytes` did not fill a file.
@@ -115,6 +117,8 @@ class MaintainedTable:
     partitions: tuple[PartitionFacts, ...] = ()
     removed: tuple[tuple[int, int, int], ...] = ()
     uncounted: tuple[FileFacts, ...] = ()
+    clustered_by: str = ""
+    unsorted: tuple[FileFacts, ...] = ()
     arrived_ms: int = 0
     hindrance: str = ""
     written_bytes: int = 0
@@ -137,8 +141,13 @@ class MaintainedTable:
     @property
     def health(self) -> int:
         """The points of 100 that are left after those that files and deleted rows cost."""
-        lost = self.packing_points + purging_points(self.deleted_share) + self.counting_points
-        return round(max(0.0, 100 - lost))
+        lost = self.packing_points + purging_points(self.deleted_share)
+        return round(max(0.0, 100 - lost - self.counting_points - self.sorting_points))
+
+    @property
+    def sorting_points(self) -> float:
+        """The points of health that files cost which lack the order of a clustered table."""
+        return sorting_points(sum(map(_size, self.unsorted)), self.size_bytes)
 
     @property
     def counting_points(self) -> float:
@@ -286,13 +295,14 @@ def tasks_of(table: MaintainedTable, policy: Policy, now_ms: int) -> tuple[list[
     others = [*_check(table, policy, now_ms), *_vacuum(table, policy, now_ms)]
     if table.hindrance:
         return others, table.hindrance
-    bins = sorted(_bins(table, policy, now_ms), key=lambda each: each.order)
+    found = _sorts(table, now_ms) if table.clustered_by else _bins(table, policy, now_ms)
+    bins = sorted(found, key=lambda each: each.order)
     allowed = list(_allowed(table, bins))
-    purges = list(_purges(table, _paths(allowed), policy, now_ms))
+    purges = [] if table.clustered_by else list(_purges(table, _paths(allowed), policy, now_ms))
     counts = list(_counts(table, _paths([*allowed, *purges]), now_ms))
     tasks = [
         *others,
-        *_tasks("pack", table, allowed),
+        *_tasks("recluster" if table.clustered_by else "pack", table, allowed),
         *_tasks("purge", table, purges),
         *_tasks("statistics", table, counts),
     ]
@@ -440,6 +450,27 @@ def _counts(table: MaintainedTable, taken: set[str], now_ms: int) -> Iterator[_B
             yield _Bin("", (file,), why, points)
 
 
+def _sorts(table: MaintainedTable, now_ms: int) -> Iterator[_Bin]:
+    """Yield files of a clustered table that are sorted together, in a quiet window: rows change
+    their order, so who changes rows beside it conflicts. Small files that are sorted go with those
+    that are not.
+    """
+    if not table.is_quiet(now_ms) or not table.unsorted:
+        return
+    unsorted = {file.path: file for file in table.unsorted}
+    small = [file for partition in table.partitions for file in partition.files]
+    chosen = {file.path: file for file in small if _is_small(file, table)} | unsorted
+    files = sorted(chosen.values(), key=lambda file: (file.modified_ms, file.path))
+    files = [file for file in files if file.size_bytes <= TASK_BYTES_MAX]
+    all_bytes = max(1, sum(map(_size, table.unsorted)))
+    for group in packed(files, _size, TASK_BYTES_MAX, TASK_FILES_MAX):
+        fresh_bytes = sum(file.size_bytes for file in group if file.path in unsorted)
+        is_enough = len(group) > 1 or 2 * sum(map(_size, group)) >= table.target_bytes
+        if fresh_bytes and is_enough:
+            points = table.sorting_points * fresh_bytes / all_bytes
+            yield _Bin("", tuple(group), f"the table is clustered by {table.clustered_by}", points)
+
+
 def _tasks(kind: MaintenanceKind, table: MaintainedTable, bins: Sequence[_Bin]) -> Iterator[Chore]:
     """Yield tasks of bins that follow each other, within the limits of a task."""
     group: list[_Bin] = []
@@ -461,7 +492,8 @@ def _task(kind: MaintenanceKind, table: MaintainedTable, bins: Sequence[_Bin]) -
     files = sum(len(each.files) for each in bins)
     reasons = "; ".join(dict.fromkeys(each.why for each in bins))
     what = f"{files} files of {cost_bytes} bytes"
-    what += " are counted" if kind == "statistics" else f" become {len(bins)}"
+    done = {"statistics": "are counted", "recluster": "are sorted"}
+    what += f" {done.get(kind, f'become {len(bins)}')}"
     return Chore(
         table.table,
         table.table_id,
@@ -511,6 +543,8 @@ def _reason(table: MaintainedTable, policy: Policy, now_ms: int, *, waits: bool)
             f"packing more now would rewrite over {AMPLIFICATION_MAX} times the "
             f"{table.written_bytes} bytes that writers wrote, in all"
         )
+    if table.clustered_by:
+        return _unsorted_reason(table, now_ms)
     files = [file for partition in table.partitions for file in partition.files]
     large = [file for file in files if file.is_hollow and file.size_bytes > TASK_BYTES_MAX]
     if large and purging_points(table.deleted_share) > 0:
@@ -532,6 +566,22 @@ def _reason(table: MaintainedTable, policy: Policy, now_ms: int, *, waits: bool)
     if young:
         return f"{len(young)} of its {len(small)} small files are younger than maintain.file_age_s"
     return f"its {len(small)} small files are too few of one size in a partition to be packed"
+
+
+def _unsorted_reason(table: MaintainedTable, now_ms: int) -> str:
+    """Return why no more files of a clustered table are sorted."""
+    large = sum(file.size_bytes > TASK_BYTES_MAX for file in table.unsorted)
+    if large:
+        return (
+            f"{large} files that are not clustered are above {TASK_BYTES_MAX} bytes, more than "
+            "this process sorts: Spark's executors do (Table.optimize().executeCompaction())"
+        )
+    if table.unsorted and not table.is_quiet(now_ms):
+        return (
+            f"{len(table.unsorted)} files are not clustered, and are sorted once no writer has "
+            "changed rows for an hour"
+        )
+    return f"its files are clustered by {table.clustered_by}, but for {len(table.unsorted)} small"
 
 
 def _is_small(file: FileFacts, table: MaintainedTable) -> bool:

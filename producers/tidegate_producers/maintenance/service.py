@@ -39,7 +39,11 @@ from tidegate_producers.maintenance.maintenance_topic import (
     read_maintenance,
 )
 from tidegate_producers.maintenance.settings import MaintainSettings
-from tidegate_producers.maintenance.table_facts import KnownTable, sample_of
+from tidegate_producers.maintenance.table_facts import (
+    KnownTable,
+    sample_of,
+    target_file_bytes,
+)
 from tidegate_producers.options import TableLocation
 from tidegate_producers.parquet.file_rewrite import CompactionResult
 from tidegate_producers.vacuum.vacuum import VacuumRequest, claims_on, vacuum
@@ -345,7 +349,12 @@ class Maintainer:
     ) -> str:
         """Write files anew, propose that, and return the outcome."""
         place = TableLocation(known.record.table_root, self._settings.storage)
-        request = OptimizeRequest(purges=task.kind == "purge", is_auto=True)
+        request = OptimizeRequest(
+            purges=task.kind == "purge",
+            sorts=task.kind == "recluster",
+            file_bytes=target_file_bytes(known.current.metadata),
+            is_auto=True,
+        )
 
         def commit(identified: WriteRequest) -> None:
             runner = partial(self._compact, known)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from tidegate_delta.checkpoints import file_totals
 from tidegate_delta.checkpoints.missing_statistics import lack_statistics
 from tidegate_delta.errors import UnsupportedFeature
-from tidegate_delta.features.clustering import clustering_columns
+from tidegate_delta.features.clustering import clustering_columns, unsorted_files
 from tidegate_delta.features.supported_features import check_writable
 from tidegate_delta.log.actions import Metadata
 from tidegate_delta.properties.table_properties import (
@@ -116,7 +116,9 @@ def facts_of(snapshot: Snapshot, record: TableRecord) -> MaintainedTable:
     target_bytes = target_file_bytes(metadata)
     partitions = tuple(_partitions(files, metadata, target_bytes))
     deletions = file_totals.deletions_of_files(files)
-    small = files["size"].filter(_is_small(files, target_bytes))
+    unsorted = unsorted_files(snapshot)
+    is_unsorted = pc.is_in(files["path"], unsorted["path"])
+    small = files["size"].filter(pc.or_(_is_small(files, target_bytes), is_unsorted))
     return MaintainedTable(
         table=record.table,
         table_id=metadata.id,
@@ -131,7 +133,9 @@ def facts_of(snapshot: Snapshot, record: TableRecord) -> MaintainedTable:
         deleted_rows=deletions.records if deletions else 0,
         partitions=partitions,
         removed=tuple(_removed(snapshot.tombstones)),
-        uncounted=tuple(_uncounted(files, metadata)),
+        uncounted=tuple(_by_arrival(files.filter(lack_statistics(files, metadata)))),
+        clustered_by=", ".join(map(dotted, clustering_columns(metadata, snapshot.domains))),
+        unsorted=tuple(_by_arrival(unsorted)),
         arrived_ms=_arrived_ms(snapshot),
         hindrance=_hindrance(snapshot, record),
         written_bytes=total(small) or 0,
@@ -169,12 +173,6 @@ def _hindrance(snapshot: Snapshot, record: TableRecord) -> str:
     text = metadata.configuration.get(AUTO_COMPACT, "auto")
     if text.strip().lower() == "false":
         return f"its property {AUTO_COMPACT} is {text}"
-    columns = clustering_columns(metadata, snapshot.domains)
-    if columns:
-        return (
-            f"it is clustered by {', '.join(map(dotted, columns))}, and only Spark's executors "
-            "sort its files: Table.optimize().executeCompaction()"
-        )
     return ""
 
 
@@ -202,19 +200,19 @@ def _partitions(files: pa.Table, metadata: Metadata, target_bytes: int) -> Itera
         yield PartitionFacts(names[partition], tuple(members))
 
 
-def _uncounted(files: pa.Table, metadata: Metadata) -> Iterator[FileFacts]:
-    """Yield the files that lack statistics; of very many, those that came first."""
-    lacking = files.filter(lack_statistics(files, metadata))
-    lacking = lacking.select(["path", "size", "modificationTime"]).sort_by("modificationTime")
-    for row in lacking.slice(0, LOOKED_AT_MAX).to_pylist():
+def _by_arrival(files: pa.Table) -> Iterator[FileFacts]:
+    """Yield files as they came; of very many, those that came first."""
+    files = files.select(["path", "size", "modificationTime"]).sort_by("modificationTime")
+    for row in files.slice(0, LOOKED_AT_MAX).to_pylist():
         yield FileFacts(row["path"], row["size"], row["modificationTime"])
 
 
 def _arrived_ms(snapshot: Snapshot) -> int:
-    """Return when a file came last, or left with its rows."""
+    """Return when a file came last that was not sorted here, or one left with its rows."""
     left = snapshot.tombstones
     left = left.filter(pc.fill_null(left["dataChange"], True))
-    newest = (pc.max(snapshot.files["modificationTime"]), pc.max(left["deletionTimestamp"]))
+    came = snapshot.files.filter(pc.is_null(snapshot.files["clusteringProvider"]))
+    newest = (pc.max(came["modificationTime"]), pc.max(left["deletionTimestamp"]))
     return max(scalar.as_py() or 0 for scalar in newest)
 
 

@@ -211,7 +211,7 @@ def _count(mask: pa.ChunkedArray) -> int:
     return int(pc.sum(mask).as_py() or 0)
 
 
-_UNBOUNDED: Final = 1 << 62
+UNBOUNDED: Final = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ class Compactor:
 
         Raises: BrokenLog (`DataFileMissing`, `DeletionVectorMissing`); Unavailable.
         """
-        writer = FileWriter(self._store, self._layout, self._clock, self._task, _UNBOUNDED)
+        writer = FileWriter(self._store, self._layout, self._clock, self._task, UNBOUNDED)
         counts = []
         for file in files:
             count = 0

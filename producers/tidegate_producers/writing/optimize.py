@@ -8,6 +8,7 @@ interrupted run has committed stays, and the next run does the rest.
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil
 from typing import Any, Final
 
 import orjson
@@ -31,6 +32,7 @@ from tidegate_producers.cached_clients import clock, store_for
 from tidegate_producers.options import TableLocation
 from tidegate_producers.parquet.data_file_encoding import layout_of
 from tidegate_producers.parquet.file_rewrite import CompactionResult, Compactor, whole_files
+from tidegate_producers.parquet.row_sorting import Sorter
 from tidegate_producers.writing.clustering import sorted_by
 from tidegate_producers.writing.column_checks import (
     Attestation,
@@ -149,7 +151,14 @@ CompactionRunner = Callable[[Compacting, Sequence[Bin]], Sequence[CompactionResu
 
 
 def compact_here(compacting: Compacting, bins: Sequence[Bin]) -> Sequence[CompactionResult]:
-    """Compact bins in this process: a `CompactionRunner`."""
+    """Compact bins in this process, or sort them: a `CompactionRunner`."""
+    if compacting.order:
+        store = store_for(compacting.place)
+        sorter = Sorter(store, compacting.metadata, compacting.order, clock())
+        return [
+            sorter.sort(each.files, max(1, ceil(each.size / compacting.file_bytes)))
+            for each in bins
+        ]
     return compact_files(compacting, [file_bin.files for file_bin in bins])
 
 

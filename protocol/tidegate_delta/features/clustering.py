@@ -9,12 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate_delta.errors import BrokenLog
 from tidegate_delta.log.actions import DomainMetadata, Metadata
 from tidegate_delta.schema.column_mapping import logical_path, mode_of, physical_path
 from tidegate_delta.schema.field_paths import FieldPath
 from tidegate_delta.schema.types import parse_schema
+from tidegate_delta.snapshots.snapshot import Snapshot
 
 DOMAIN: Final = "delta.clustering"
 FEATURE: Final = "clustering"
@@ -51,6 +54,17 @@ def physical_clustering_columns(domains: Mapping[str, DomainMetadata]) -> tuple[
         return tuple(tuple(path) for path in paths)
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
         raise _broken(domain, error) from error
+
+
+def unsorted_files(snapshot: Snapshot) -> pa.Table:
+    """Return the files of a clustered table that nobody has clustered; none of other tables.
+
+    Raises: as `clustering_columns`.
+    """
+    files = snapshot.files
+    if not physical_clustering_columns(snapshot.domains):
+        return files.slice(0, 0)
+    return files.filter(pc.is_null(files["clusteringProvider"]))
 
 
 def _broken(domain: DomainMetadata, error: Exception) -> BrokenLog:

@@ -35,6 +35,7 @@ class TableFacts:
     and `log_bytes` all that it reads to open the table. `rows` and `deleted_rows` are None where
     some file does not state them. `orphans` is None if the root was not listed. `doubt` says what
     is wrong with checkpoint or checksum, or is empty. `uncounted` files lack statistics.
+    `unsorted_bytes` is the size of the files of a clustered table that are not clustered yet.
     """
 
     version: int
@@ -53,6 +54,7 @@ class TableFacts:
     orphan_bytes: int = 0
     doubt: str = ""
     uncounted: int = 0
+    unsorted_bytes: int = 0
 
     @property
     def deleted_share(self) -> float:
@@ -107,6 +109,11 @@ def counting_points(uncounted: int, files: int) -> float:
     return 10 * uncounted / files if uncounted else 0.0
 
 
+def sorting_points(unsorted_bytes: int, size_bytes: int) -> float:
+    """Return the points that a clustered table loses by files that are not clustered yet."""
+    return 10 * unsorted_bytes / size_bytes if unsorted_bytes else 0.0
+
+
 def vacuuming_points(files: int, gone_bytes: int, size_bytes: int) -> int:
     """Return the points that a table loses by files that no version needs, `gone_bytes` large."""
     share = gone_bytes / size_bytes if size_bytes else float(files)
@@ -138,6 +145,7 @@ def _tasks(facts: TableFacts) -> list[Advice]:
         _merging(facts),
         _purging(facts),
         _counting(facts),
+        _sorting(facts),
         _vacuuming(facts),
     ]
 
@@ -175,6 +183,12 @@ def _counting(facts: TableFacts) -> Advice:
     reason = f"{facts.uncounted} files lack statistics, and each scan reads them"
     penalty = round(counting_points(facts.uncounted, facts.files))
     return Advice("compute statistics", reason, "tidegate maintain", penalty)
+
+
+def _sorting(facts: TableFacts) -> Advice:
+    reason = f"files of {facts.unsorted_bytes} bytes do not have the order of the clustered table"
+    penalty = round(sorting_points(facts.unsorted_bytes, facts.size_bytes))
+    return Advice("cluster data files", reason, "tidegate maintain", penalty)
 
 
 def _vacuuming(facts: TableFacts) -> Advice:

@@ -45,6 +45,7 @@ def test_a_table_in_order_has_the_whole_score_and_nothing_to_do() -> None:
         (replace(WELL, files=8_000), "merge data files"),
         (replace(WELL, deleted_rows=200), "purge deleted rows"),
         (replace(WELL, uncounted=4), "compute statistics"),
+        (replace(WELL, unsorted_bytes=MIB * 512), "cluster data files"),
         (replace(WELL, orphans=9, orphan_bytes=5 * MIB), "delete orphans"),
     ],
 )

@@ -117,6 +117,27 @@ def test_a_check_comes_once_a_day_whatever_holds_the_files() -> None:
     assert tasks_of(of_files({}), daily, NOW_MS)[0] == []
 
 
+def test_files_of_a_clustered_table_are_sorted_together_in_a_quiet_window() -> None:
+    files = [small(f"f{n}", MIB, DAY_MS - n) for n in range(4)]
+    table = replace(of_files({"": files}), clustered_by="k", unsorted=tuple(files[1:]))
+    [task], _ = tasks_of(table, POLICY, NOW_MS)
+    assert (task.kind, task.bins) == ("recluster", (("f0", "f1", "f2", "f3"),))
+    assert task.points == pytest.approx(7.5)
+    assert task.why == "4 files of 4194304 bytes are sorted: the table is clustered by k"
+    assert table.health == 92
+    busy = replace(table, arrived_ms=NOW_MS - HOUR_MS + 1)
+    tasks, reason = tasks_of(busy, POLICY, NOW_MS)
+    assert tasks == []
+    assert "3 files are not clustered, and are sorted once no writer" in reason
+    giant = replace(table, unsorted=(small("giant", TASK_BYTES_MAX + 1),))
+    tasks, reason = tasks_of(giant, POLICY, NOW_MS)
+    assert tasks == []
+    assert "more than this process sorts: Spark's executors do" in reason
+    tasks, reason = tasks_of(replace(table, unsorted=()), POLICY, NOW_MS)
+    assert tasks == []
+    assert reason == "its files are clustered by k, but for 0 small"
+
+
 def test_a_vacuum_comes_after_the_retention_and_once_for_what_was_removed() -> None:
     removed_ms = NOW_MS - 7 * DAY_MS - 2 * HOUR_MS
     table = replace(many(5), removed=((removed_ms, 3, 9_000),))
