@@ -95,12 +95,12 @@ class MaintainedTable:
     """What the log says of a table at `version`.
 
     `size_bytes` and `files` count all live files; `partitions` have those that are small or hollow.
-    `removed` are files that no version since names: the hour of their removal, number and bytes, in
-    order. `uncounted` are files without statistics, and `unsorted` those that do not have the order
-    of a table that is `clustered_by` some columns. Writers changed rows at `arrived_ms`.
-    `hindrance` says why files can't be written anew here, or is empty. `written_bytes` are
-    those of small files when the maintainer began, and of what writers added since; of the
-    `rewritten_bytes`, `early_bytes` did not fill a file.
+    `removed` are files that no version since names: until when they were removed, number and bytes,
+    in order. `uncounted` are files without statistics, and `unsorted` those that do not have the
+    order of a table that is `clustered_by` some columns. Writers changed rows at `arrived_ms`.
+    `hindrance` says why files can't be written anew here, or is empty. `written_bytes` are those of
+    small files when the maintainer began, and of what writers added since. It has written
+    `rewritten_bytes`, of which `early_bytes` did not fill a file.
     """
 
     table: UUID
@@ -517,8 +517,8 @@ def _vacuum(table: MaintainedTable, policy: Policy, now_ms: int) -> Iterator[Cho
     since_ms = 0 if last_ms is None else last_ms - table.retention_ms
     gone = [
         (files, size_bytes)
-        for hour_ms, files, size_bytes in table.removed
-        if hour_ms + HOUR_MS <= until_ms and hour_ms + HOUR_MS > since_ms
+        for removed_ms, files, size_bytes in table.removed
+        if since_ms < removed_ms <= until_ms
     ]
     files, size_bytes = (sum(column) for column in zip(*gone, strict=True)) if gone else (0, 0)
     points = vacuuming_points(files, size_bytes, table.size_bytes)

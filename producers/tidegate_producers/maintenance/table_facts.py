@@ -53,6 +53,9 @@ LOOKED_AT_MAX: Final = 50_000
 """How many files of a table are looked at one by one: the next ones follow once these are packed.
 """
 
+SLOTS: Final = 24
+"""Of so many parts of the retention it is known how much was removed within them."""
+
 _COLUMNS: Final = ["path", "partitionValues", "size", "modificationTime", "deletionVector"]
 _TEXT: Final = pa.string()
 _SIZE: Final = re.compile(r"(\d{1,18})\s*([kmgt]?)i?b?", re.IGNORECASE)
@@ -132,7 +135,7 @@ def facts_of(snapshot: Snapshot, record: TableRecord) -> MaintainedTable:
         rows=total(row_counts(files)) or 0,
         deleted_rows=deletions.records if deletions else 0,
         partitions=partitions,
-        removed=tuple(_removed(snapshot.tombstones)),
+        removed=tuple(_removed(snapshot.tombstones, tombstone_retention_ms(metadata))),
         uncounted=tuple(_by_arrival(files.filter(lack_statistics(files, metadata)))),
         clustered_by=", ".join(map(dotted, clustering_columns(metadata, snapshot.domains))),
         unsorted=tuple(_by_arrival(unsorted)),
@@ -220,15 +223,18 @@ def _is_small(files: pa.Table, target_bytes: int) -> pa.ChunkedArray:
     return pc.less(files["size"], (target_bytes + 1) // 2)
 
 
-def _removed(tombstones: pa.Table) -> Iterator[tuple[int, int, int]]:
-    """Yield the hour of removal, number and bytes of removed files."""
+def _removed(tombstones: pa.Table, retention_ms: int) -> Iterator[tuple[int, int, int]]:
+    """Yield until when files were removed, their number and bytes: by the hour, or more finely
+    where they are kept for less than a day.
+    """
+    slot_ms = max(1, min(HOUR_MS, retention_ms // SLOTS))
     removed_ms = pc.fill_null(tombstones["deletionTimestamp"], 0)
-    hours = pc.divide(removed_ms, pa.scalar(HOUR_MS, pa.int64()))
+    slots = pc.divide(removed_ms, pa.scalar(slot_ms, pa.int64()))
     sizes = pc.fill_null(tombstones["size"], 0)
-    grouped = pa.table({"hour": hours, "size": sizes}).group_by("hour")
+    grouped = pa.table({"slot": slots, "size": sizes}).group_by("slot")
     rows: list[dict[str, Any]] = grouped.aggregate([("size", "count"), ("size", "sum")]).to_pylist()
-    for row in sorted(rows, key=lambda row: row["hour"]):
-        yield row["hour"] * HOUR_MS, row["size_count"], row["size_sum"]
+    for row in sorted(rows, key=lambda row: row["slot"]):
+        yield (row["slot"] + 1) * slot_ms, row["size_count"], row["size_sum"]
 
 
 def _added_bytes(former: Snapshot, snapshot: Snapshot) -> int:

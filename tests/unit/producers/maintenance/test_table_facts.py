@@ -77,6 +77,18 @@ def test_files_are_listed_by_partition_and_only_what_is_new_counts_as_written(li
     assert table.added_bytes == first + new.size
 
 
+@pytest.mark.parametrize(("retention", "slot_ms"), [("1 week", HOUR_MS), ("24 seconds", 1_000)])
+def test_removals_are_known_by_the_hour_or_by_a_part_of_a_short_retention(
+    line: Line, retention: str, slot_ms: int
+) -> None:
+    begun(line, {"delta.deletedFileRetentionDuration": f"interval {retention}"})
+    line.write(pa.table({"k": [1], "p": ["a"]}))
+    [add] = live(line)
+    put(line, [removal(add, 5 * HOUR_MS + 1)])
+    facts = facts_of(open_snapshot(line.yes.store), known(line).record)
+    assert facts.removed == ((5 * HOUR_MS + slot_ms, 1, add.size),)
+
+
 def live(line: Line) -> list[Add]:
     return rows_to_adds(open_snapshot(line.yes.store).files)
 
