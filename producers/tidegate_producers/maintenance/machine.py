@@ -135,13 +135,16 @@ class MaintainedTable:
 
     @property
     def packing_points(self) -> float:
-        """The points of health that too many files cost."""
-        return merging_points(self.files, self.size_bytes, self.interval)
+        """The points of health that too many files cost, or will cost once there are twice as many:
+        files are packed before a reader notices.
+        """
+        return merging_points(self.files, self.size_bytes, self.interval // 2)
 
     @property
     def health(self) -> int:
         """The points of 100 that are left after those that files and deleted rows cost."""
-        lost = self.packing_points + purging_points(self.deleted_share)
+        lost = merging_points(self.files, self.size_bytes, self.interval)
+        lost += purging_points(self.deleted_share)
         return round(max(0.0, 100 - lost - self.counting_points - self.sorting_points))
 
     @property

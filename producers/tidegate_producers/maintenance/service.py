@@ -356,14 +356,18 @@ class Maintainer:
             is_auto=True,
         )
 
+        added = list[Add]()
+
         def commit(identified: WriteRequest) -> None:
-            runner = partial(self._compact, known)
-            Packer(self._client, place, request, identified, runner).commit(known.current, bins)
+            packer = Packer(self._client, place, request, identified, partial(self._compact, known))
+            added.extend(packer.commit(known.current, bins)[1])
 
         outcome = self._proposed(known, task, commit, write)
         if outcome == COMMITTED:
-            known.rewritten_bytes += task.cost_bytes
-            known.early_bytes += task.early_bytes
+            # Small files are mostly footers: what comes of them is far smaller.
+            rewritten_bytes = sum(add.size for add in added) or task.cost_bytes
+            known.rewritten_bytes += rewritten_bytes
+            known.early_bytes += rewritten_bytes * task.early_bytes // max(1, task.cost_bytes)
         return outcome
 
     def _count(

@@ -81,6 +81,13 @@ def test_a_table_without_a_task_has_a_reason(table: MaintainedTable, reason: str
     assert plan([table], POLICY, PLENTY, NOW_MS).reasons == {table.table: why}
 
 
+def test_files_are_packed_before_they_cost_points() -> None:
+    [task], _ = tasks_of(many(10), POLICY, NOW_MS)
+    assert many(10).health == 100
+    assert task.points > 0
+    assert tasks_of(many(6), POLICY, NOW_MS)[0] == [], "twice as many cost none either"
+
+
 def test_deleted_rows_are_purged_where_the_table_has_many() -> None:
     files = [small(f"f{n}", 12 * MIB, deleted=60 if n < 3 else 0) for n in range(8)]
     [task], _ = tasks_of(of_files({"": files}), POLICY, NOW_MS)

@@ -102,6 +102,15 @@ def test_small_files_are_packed_once_and_the_history_says_by_whom(maintained: Ma
     assert "its files are few (1)" in (report.reason or "")
 
 
+def test_what_packing_costs_is_what_it_writes(maintained: Maintained) -> None:
+    maintainer = maintained.maintainer()
+    maintainer.run(once=True)
+    [known] = maintainer._tables.values()
+    [size] = open_snapshot(maintained.line.yes.store).files["size"].to_pylist()
+    assert known.rewritten_bytes == size
+    assert known.rewritten_bytes < known.added_bytes / 2, "a footer for each small file is gone"
+
+
 def test_a_plan_proposes_nothing_and_a_pause_holds_a_table(maintained: Maintained) -> None:
     planned = maintained.maintainer().planned()
     assert [task.kind for task in planned.tasks] == ["check", "pack"]
