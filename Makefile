@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-NIGHT := model simulation properties oracle fuzz contests blows brokers door ingest writers images drills judge generated tpch misuses connect connect-example debezium clients histories console bench demo
+NIGHT := model simulation properties oracle fuzz contests blows brokers door ingest writers maintenance images drills judge generated tpch misuses connect connect-example debezium clients histories console bench demo
 .PHONY: help env demo site test check unit model simulation sim fuzz conformance integration judge containers cluster emulators \
 	kafka-image contests nightly bench docs charts release lock clean $(NIGHT:%=night-%)
 
@@ -21,6 +21,7 @@ SEEDS ?= 500
 NIGHTLY_SEEDS ?= 5000
 NIGHTLY_BLOWS ?= 600
 NIGHTLY_VERSIONS ?= 20000
+MINUTES ?= 60
 SECONDS ?= 600
 CONTESTS ?= 1000
 NIGHTLY_ASKED ?= 1000
@@ -172,6 +173,10 @@ night-ingest:
 night-writers:
 	$(call heading,night: $(NIGHTLY_VERSIONS) versions by writers of all kinds; 45 minutes)
 	@$(PYTEST) -v $(call budget,45) tests/integration/test_mixed_writers.py tests/integration/test_serial_equivalence.py --full --versions $(NIGHTLY_VERSIONS)
+
+night-maintenance:
+	$(call heading,night: a day of a maintained table in $(MINUTES) minutes; 25 minutes more at most)
+	@$(PYTEST) -v -rs $(call budget,$(MINUTES) + 25) tests/integration/test_maintained_day.py --full --minutes $(MINUTES)
 
 night-images:
 	$(call heading,night: the build steps of an image, replayed; 15 minutes)

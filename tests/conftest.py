@@ -50,6 +50,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     processes.addoption(
         "--versions", type=int, default=700, help="versions by all kinds of writers (700)"
     )
+    processes.addoption(
+        "--minutes", type=float, default=60.0, help="how long a maintained day is at night (60)"
+    )
     parser.addoption(
         "--containers",
         action="store_true",
