@@ -9,8 +9,9 @@ Law: a task has a benefit and at most TASK_BYTES_MAX of cost; equal facts give e
 all tasks are done, and time has passed, there are none
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain
 from typing import Final
 from uuid import UUID, uuid5
@@ -340,15 +341,35 @@ class _Bin:
 
 
 def _allowed(table: MaintainedTable, bins: Sequence[_Bin]) -> Iterator[_Bin]:
-    """Yield the bins that what writers wrote allows to be written anew."""
+    """Yield the bins, or what of them, that writers wrote enough for to be written anew."""
     left_bytes = AMPLIFICATION_MAX * table.written_bytes - table.rewritten_bytes
     early_bytes = EARLY_MAX * table.written_bytes - table.early_bytes
-    for each in bins:
-        size_bytes = each.cost_bytes
-        if size_bytes <= min(left_bytes, early_bytes if each.is_early else left_bytes):
-            left_bytes -= size_bytes
-            early_bytes -= size_bytes if each.is_early else 0
+    for wanted in bins:
+        is_early = wanted.is_early
+        each = _within(wanted, min(left_bytes, early_bytes if is_early else left_bytes))
+        if each is not None:
+            left_bytes -= each.cost_bytes
+            early_bytes -= each.cost_bytes if is_early else 0
             yield each
+
+
+def _within(each: _Bin, left_bytes: int) -> _Bin | None:
+    """Return a bin of at most so many bytes; an early one without its largest files if need be.
+
+    Those were packed before. With them, all that came since would wait for ever: it is as much as
+    may be written anew, and they are always some bytes more.
+    """
+    if each.cost_bytes <= left_bytes:
+        return each
+    if not each.is_early:
+        return None
+    by_size = sorted(each.files, key=lambda file: (file.size_bytes, file.path))
+    sizes = list(accumulate(map(_size, by_size)))
+    kept = {file.path for file in by_size[: bisect_right(sizes, left_bytes)]}
+    files = tuple(file for file in each.files if file.path in kept)
+    if len(files) < FAN:
+        return None
+    return replace(each, files=files, points=each.points * (len(files) - 1) / (len(each.files) - 1))
 
 
 def _bins(table: MaintainedTable, policy: Policy, now_ms: int) -> Iterator[_Bin]:

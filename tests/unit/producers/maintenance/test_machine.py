@@ -88,6 +88,15 @@ def test_files_are_packed_before_they_cost_points() -> None:
     assert tasks_of(many(6), POLICY, NOW_MS)[0] == [], "twice as many cost none either"
 
 
+def test_what_was_packed_waits_where_it_would_take_more_than_writers_wrote() -> None:
+    packed = small("packed", 1_500, 20 * 60_000)
+    fresh = [small(f"f{n:03}", 1_000, 10 * 60_000) for n in range(20)]
+    table = replace(of_files({"": [packed, *fresh]}), written_bytes=40_000, early_bytes=20_000)
+    [task], _ = tasks_of(table, POLICY, NOW_MS)
+    assert task.bins == (tuple(file.path for file in fresh),)
+    assert tasks_of(replace(table, early_bytes=35_000), POLICY, NOW_MS)[0] == [], "too few fit"
+
+
 def test_deleted_rows_are_purged_where_the_table_has_many() -> None:
     files = [small(f"f{n}", 12 * MIB, deleted=60 if n < 3 else 0) for n in range(8)]
     [task], _ = tasks_of(of_files({"": files}), POLICY, NOW_MS)
