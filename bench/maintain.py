@@ -1,7 +1,8 @@
 """A table of small files, packed by the maintainer and by delta-spark's OPTIMIZE.
 
 Both tables are the same files. They are packed alone, then others while one client deletes single
-rows of them, one after the other: `Client.delete` of ours, delta-spark's DELETE of theirs.
+rows of them, one after the other: `Client.delete` of ours, delta-spark's DELETE of theirs. Then
+users append beside a maintainer that runs by itself (`maintained_users.py`).
 """
 
 import shutil
@@ -20,6 +21,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from bench import maintained_users
 from bench.figures import Figure, median
 from bench.spark_beside import VECTORS, open_session
 from tidegate_delta.errors import TidegateError
@@ -63,7 +65,7 @@ class Round:
 
 
 def figures(stack: LocalStack, folder: Path, rounds: int) -> list[Figure]:
-    """Return bytes packed a second, and what became of the deletes beside it."""
+    """Return bytes packed a second, what became of the deletes beside it, and how users waited."""
     spark = open_session()
     try:
         # A round that is not counted: Java compiles, and Python imports.
@@ -71,6 +73,7 @@ def figures(stack: LocalStack, folder: Path, rounds: int) -> list[Figure]:
         runs = [_round(stack, folder, spark, str(number), FILES) for number in range(rounds)]
     finally:
         spark.stop()
+    users = maintained_users.figure(stack, folder, rounds)
     ours = median([run.ours.mb_per_s for run in runs])
     theirs = median([run.theirs.mb_per_s for run in runs])
     mine, peers = [run.ours_beside for run in runs], [run.theirs_beside for run in runs]
@@ -98,6 +101,7 @@ def figures(stack: LocalStack, folder: Path, rounds: int) -> list[Figure]:
             is_met=not refused and not lost,
             recorded=None,
         ),
+        users,
     ]
 
 
