@@ -65,8 +65,8 @@ def skips_rules(
 ) -> bool:
     """Return whether no conflict rule can fire, and no rebase step would change the proposal.
 
-    `adds` are the winner's add actions, if known. Compactions need no test of their own: the files
-    that rows left are among the removed ones.
+    `adds` are the winner's add actions, if known. The files that rows of a compaction left are
+    among the removed ones; where these are now matters only to who may meet them by statistics.
     Law: skips_rules(s, w.write_summary, w.adds) implies follow(s, [w]) == s
     """
     candidate, content, reads = (
@@ -83,6 +83,8 @@ def skips_rules(
     ):
         return False
     if winner.app_ids and not winner.app_ids.isdisjoint(reads.app_ids):
+        return False
+    if winner.moves_rows and candidate.may_meet_packed_rows:
         return False
     return _touches_none_of(rebase_state, winner.removed) and _adds_unread(
         rebase_state, winner, adds
@@ -160,7 +162,7 @@ __all__ = [
     "follow",
 ]
 
-RULES_VERSION: Final = 17
+RULES_VERSION: Final = 18
 """Raised with every change that can change a decision. Every entry names it, so that a committer
 knows whether the rejections that an entry implies were decided by its own rules.
 """

@@ -192,7 +192,7 @@ def _unusual_paths(contents: Sequence[CheckedActions]) -> NormalForms:
 
 
 def _moved(group: Group, contents: Sequence[CheckedActions], provenance: Provenance) -> Relocations:
-    if not group.moves:
+    if not group.write_summary.moves_rows:
         return NO_MOVES
     removes = [remove for content in contents for remove in content.removes]
     return moves_of(provenance, removes, [add for content in contents for add in content.adds])

@@ -37,9 +37,8 @@ class Group:
     are the paths that members add, remove or name as change files, `removed` those that lose rows
     or are removed; `adds` are the new files, `write_summary` what all members write. `merges` joins
     the row deletes of members; `deleted` is how many rows each member is the first to delete.
-    `revises`: a member brings its own deletion vector; `moves`: one moves rows. `marks` and
-    `leases` are identity values used and given out. `actions` and `size` count towards the limits
-    of an entry.
+    `revises`: a member brings its own deletion vector. `marks` and `leases` are identity values
+    used and given out. `actions` and `size` count towards the limits of an entry.
     """
 
     def __init__(self, version: int) -> None:
@@ -63,7 +62,6 @@ class Group:
         self.changes_table = False
         self.moves_row_ids = False
         self.revises = False
-        self.moves = False
         self.actions = 0
         self.size = 0
         self.write_summary = WriteSummary(
@@ -95,7 +93,7 @@ class Group:
             self.changes_table = True
         if content.vectors or content.removed_vectors:
             self.revises = self.revises or bool(revisions(content.removes, content.adds))
-        self.moves = self.moves or bool(candidate.moves)
+        self.write_summary.moves_rows |= bool(candidate.moves)
         self._note_files(content)
         self._note_effects(candidate, deletes)
         self.actions += len(content.lines) + len(candidate.txns)
@@ -143,7 +141,7 @@ class Group:
 
     def may_meet_rows_of(self, candidate: Candidate) -> bool:
         """Return whether members revised vectors or moved rows, or the candidate moves some."""
-        return self.revises or self.moves or bool(candidate.moves)
+        return self.revises or self.write_summary.moves_rows or bool(candidate.moves)
 
     @property
     def beyond_row_deletes(self) -> Sequence[Entry]:

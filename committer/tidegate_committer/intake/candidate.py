@@ -73,10 +73,11 @@ class Candidate:
     its new files were checked; if one is wrong, `flaw` names it.
 
     The rebase over winners sets the others: `tags` for the commitInfo, `numbers` of identity
-    columns, `came` the rows that it read where winners moved them, `leaving` the files that it
-    removes whose rows winners moved, `returned` the files of winners' compactions that it adds
-    again, `moved_away` its intents on files that a winner compacted,
-    `removed_domains` the domains that it removes because a winner set them.
+    columns, `came` the rows that it read where winners moved them, `packed` all files into which
+    winners moved rows, if it may meet these, `leaving` the files that it removes whose rows winners
+    moved, `returned` the files of winners' compactions that it adds again, `moved_away` its intents
+    on files that a winner compacted, `removed_domains` the domains that it removes because a winner
+    set them.
     Units: `size` in bytes; `sent_ms`, the time of its record, in ms since the Unix epoch.
     """
 
@@ -96,6 +97,7 @@ class Candidate:
     numbers: IdentityEffects | None = None
     moves: Relocations = field(default_factory=dict)
     came: tuple[MovedRows, ...] = ()
+    packed: frozenset[str] = frozenset()
     leaving: tuple[MovedRemoval, ...] = ()
     returned: frozenset[str] = frozenset()
     moved_away: tuple[RowDelete, ...] = ()
@@ -236,6 +238,13 @@ class Candidate:
     def tolerates_row_deletes(self) -> bool:
         """Whether it stays valid when others delete other rows of the files that it read."""
         return self.reads.delete_insensitive or bool(self.moves)
+
+    @property
+    def may_meet_packed_rows(self) -> bool:
+        """Whether a file into which rows were packed since it read the table may match its
+        predicates, by statistics of rows that it had not read.
+        """
+        return self.tolerates_row_deletes and bool(self.reads.predicates)
 
     @CachedProperty
     def is_blind_append(self) -> bool:

@@ -207,6 +207,7 @@ def read_record(
         "numbers": None,
         "moves": moves,
         "came": (),
+        "packed": frozenset(),
         "leaving": (),
         "returned": frozenset(),
         "moved_away": (),

@@ -201,7 +201,8 @@ def concerned(candidate: Candidate, winner: Entry) -> frozenset[str]:
         return relevant & winner.revised.keys()
     if candidate.reads.whole_table:
         return frozenset(winner.revised)
-    return (relevant | candidate.files_read | candidate.moves.keys()) & winner.revised.keys()
+    relevant |= candidate.files_read | candidate.packed
+    return (relevant | candidate.moves.keys()) & winner.revised.keys()
 
 
 def only_lost_rows(path: str, winner: Entry, known: FetchedInputs) -> bool:

@@ -174,6 +174,8 @@ def _with_files_followed(
 ) -> Candidate:
     """Return the candidate with the files that it read or removes followed to where rows moved."""
     moved = winner.moved
+    if moved and candidate.may_meet_packed_rows:
+        candidate = replace(candidate, packed=candidate.packed | winner.moved_to)
 
     def on(rows: MovedRows) -> MovedRows:
         move = moved.get(rows.path)

@@ -43,7 +43,8 @@ class WriteSummary:
     """The joint effects of winners; `version` is that of the last one.
 
     `is_blind_append` says that all of them are blind appends; `is_plain` that they only add and
-    remove files (compactions included), write txn actions and set domains.
+    remove files (compactions included), write txn actions and set domains; `moves_rows` that one of
+    them is a compaction that says where rows went.
     """
 
     version: int
@@ -52,6 +53,7 @@ class WriteSummary:
     domains: Set[str] = frozenset()
     is_blind_append: bool = True
     is_plain: bool = True
+    moves_rows: bool = False
     _values: list[PartitionValues] = field(default_factory=list)
     _places: dict[PartitionKey, list[int]] = field(default_factory=dict)
     _placed: int = 0
@@ -153,6 +155,7 @@ class Entry:
             domains=frozenset([domain.domain for domain in self.domains]),
             is_blind_append=self.is_blind_append,
             is_plain=not (self.concerns_all or self.only_moves_row_ids),
+            moves_rows=bool(self.moved),
         )
         summary.add(self.added)
         return summary

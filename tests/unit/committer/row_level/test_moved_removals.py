@@ -126,6 +126,17 @@ def test_a_reader_of_one_file_minds_no_rows_of_the_others(gate: Gate) -> None:
     assert rules_of(result) == ["committed", "concurrent_delete_read"]
 
 
+def test_a_delete_beside_a_compaction_passes_deletes_of_rows_that_it_never_read(
+    gate: Gate,
+) -> None:
+    gate.ask(compact(AB, "g", read_version=1))
+    gate.ask(row_delete(rows_of("g", [3], num_records=20), read_version=2))
+    asked: Row = {"op": "=", "column": "x", "value": 1, "type": "long"}
+    read = ReadSet(files=("wide",), predicates=(asked,), delete_insensitive=True)
+    own = row_delete(rows_of("wide", [3], num_records=200_000), read_version=1, reads=read)
+    assert rules_of(gate.ask(own)) == ["committed"]
+
+
 def test_a_compaction_gives_way_to_no_other(gate: Gate) -> None:
     again = compact(AB, "h", read_version=1, row_mapping=())
     result = gate.ask(compact(AB, "g", read_version=1), again)
