@@ -22,7 +22,7 @@ from tidegate_producers.writing.table_write import WriteRequest, commit, plan
 from tidegate_runtime.conditions.sql_condition import predicate_of
 
 SCHEMA = pa.schema([("writer", pa.string()), ("number", pa.int64()), ("value", pa.int64())])
-ROWS = 4
+ROWS = 10
 """Rows of an append."""
 
 UPSERTED = "upserted"
