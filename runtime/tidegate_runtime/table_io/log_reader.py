@@ -4,7 +4,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from typing import Final
 
@@ -31,6 +31,11 @@ REACH: Final = 100
 """How many versions before the requested one the first listing begins, without a usable hint."""
 
 REACH_GROWTH: Final = 10
+
+TORN_MAX: Final = 2
+"""How often a whole listing with a gap is made again. Folders are not listed at one moment: of two
+commits that are made meanwhile it may have the second alone.
+"""
 
 TOGETHER_BYTES: Final = 1 << 20
 """Bytes of commits that one thread converts to columns at once: small commits need fewer steps, and
@@ -64,16 +69,21 @@ def find_segment(
     only if that does not suffice.
     Raises: InvalidRequest (`NotADeltaTable`, `VersionNotFound`); BrokenLog (`LogGap`); Unavailable.
     """
+
+    def chosen(listed: Sequence[LogFile]) -> Iterator[LogFile]:
+        return (file for file in listed if file.name not in passed_over)
+
     for start in _starts(store, version):
-        listed = _listed(store, start, version)
         try:
-            return choose((file for file in listed if file.name not in passed_over), version)
+            return choose(chosen(_listed(store, start, version)), version)
         except (InvalidRequest, BrokenLog):
             # Files before the listing may be needed: the hint may name a missing checkpoint.
             continue
-    listed = _listed(store, 0, version)
     with of_table(store.root):
-        return choose((file for file in listed if file.name not in passed_over), version)
+        for _ in range(TORN_MAX):
+            with suppress(BrokenLog):
+                return choose(chosen(_listed(store, 0, version)), version)
+        return choose(chosen(_listed(store, 0, version)), version)
 
 
 def read_content(store: LogStore, name: str) -> bytes | None:

@@ -1,5 +1,6 @@
 import json
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from tidegate_delta.log.file_names import (
     in_log,
 )
 from tidegate_delta.snapshots.file_action_columns import KEY_SCHEMA
+from tidegate_runtime.storage.log_store import FileStat
 from tidegate_runtime.table_io import log_reader
 from tidegate_runtime.table_io.log_reader import REACH
 from tidegate_runtime.table_io.open_table import (
@@ -139,6 +141,29 @@ def test_a_hint_that_leads_nowhere_changes_nothing(content: bytes) -> None:
     hint(store, content)
     assert paths(store) == [f"f{version}" for version in range(5)]
     assert paths(store, 1) == ["f0", "f1"]
+
+
+class Torn(MemoryStore):
+    """Lists the log without version 1 for some times, as a folder may to which files come."""
+
+    times = 2
+
+    def list_from(self, folder: str, start: str) -> Iterator[FileStat]:
+        self.times -= 1
+        for stat in super().list_from(folder, start):
+            if self.times < 0 or commit_name(1) not in stat.path:
+                yield stat
+
+
+def test_a_listing_without_a_commit_that_came_meanwhile_is_made_again() -> None:
+    store = Torn()
+    put(store, 0, PROTOCOL, metadata())
+    for version in (1, 2):
+        put(store, version, add(f"f{version}"))
+    assert open_snapshot(store).version == 2
+    del store.files[in_log(commit_name(1))]
+    with pytest.raises(BrokenLog, match="version 1 is missing"):
+        open_snapshot(store)
 
 
 def test_a_gap_is_refused_with_a_hint_behind_it_too() -> None:
