@@ -19,6 +19,7 @@ from bench import (
     committer_state,
     door,
     driver_memory,
+    followers,
     idle_tables,
     ingest,
     log_size,
@@ -58,8 +59,8 @@ SIZED: Final = frozenset(
 
 PARTS: Final = (
     "slow, one, in-flight, local, ungrouped, beside, flooded, stale, tables, deletes, spark, door, "
-    "ingest, maintain, takeover, changes, changes-beside, open, read, cpu, state, driver, "
-    "checkpoint, checkpoint-beside, log-size, restart, registered, idle, conditions"
+    "ingest, maintain, takeover, followers, changes, changes-beside, open, read, cpu, state, "
+    "driver, checkpoint, checkpoint-beside, log-size, restart, registered, idle, conditions"
 )
 
 COMMITTING: Final = {
@@ -136,6 +137,7 @@ def bench(
         "deletes": lambda stack, folder: row_deletes.figures(stack.kafka, folder, rounds, seconds),
         "spark": lambda stack, folder: spark_beside.figures(stack, folder, rounds, seconds, rows),
         "takeover": lambda stack, folder: takeover.figures(stack, folder, rounds),
+        "followers": lambda stack, folder: followers.figures(stack, folder, seconds),
         "changes": lambda stack, folder: changes.figures(stack, folder, rounds),
         "changes-beside": changes_beside.figures,
         "ingest": lambda stack, folder: ingest.figures(stack, folder, rounds),

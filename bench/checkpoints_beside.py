@@ -54,7 +54,7 @@ def figures(folder: Path, rounds: int, seconds: float, files: int) -> list[Figur
                 ran = [_Appender(stack.kafka, small, PACE_S)]
                 ran += [_Appender(stack.kafka, large, LARGE_PACE_S)] if is_beside else []
                 with _together(ran):
-                    waited = load.run(stack.kafka, [busy], WRITERS, seconds)
+                    waited = load.run(stack.kafka, [busy], load.Writers(WRITERS), seconds)
                     time.sleep(SETTLE_S)
                 outcomes[is_beside].append(waited.p99_ms)
                 lags[is_beside] += _lags_ms(tables / f"small-{name}")

@@ -91,7 +91,7 @@ def loaded(
         begins()
         began_s.append(gate.cpu_s)
 
-    run = load.run(gate.kafka, [table], writers, seconds, starts)
+    run = load.run(gate.kafka, [table], load.Writers(writers), seconds, starts)
     return run, 1e6 * (gate.cpu_s - began_s[0]) / max(1, len(run.committed))
 
 

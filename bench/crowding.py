@@ -255,7 +255,7 @@ class Stale:
         )
 
     def _load(self, line: CommitterLine, table: TableRecord) -> load.Load:
-        return load.run(line.gate.kafka, [table], WRITERS, self.seconds)
+        return load.run(line.gate.kafka, [table], load.Writers(WRITERS), self.seconds)
 
     def _figure(self, kind: str) -> Figure:
         alone = median([run.p99_ms for run in self.alone[kind]])

@@ -11,7 +11,10 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 from uuid import UUID
 
 import orjson
@@ -88,17 +91,25 @@ def path_of(proposal_id: str) -> str:
     return f"month=1/part-{proposal_id}.parquet"
 
 
+@dataclass(frozen=True)
+class Writers:
+    """The writers of each table. `deleters` of them delete rows of `row_deletes.shared_file`; with
+    `each_file`, a Parquet file of one row, appends name hard links to it.
+    """
+
+    count: int
+    deleters: int = 0
+    each_file: Path | None = None
+
+
 def run(
     settings: KafkaSettings,
     tables: Sequence[TableRecord],
-    writers: int,
+    writers: Writers,
     seconds: float,
     begins: Callable[[], None] = lambda: None,
-    *,
-    deleters: int = 0,
 ) -> Load:
-    """Let this many writers append to each of some tables for some seconds after the warm-up; some
-    of them delete rows of `row_deletes.shared_file` instead.
+    """Let writers of each of some tables propose for some seconds after the warm-up.
 
     `begins` is called right before the first proposal.
     """
@@ -108,7 +119,7 @@ def run(
     writer_args = (
         settings.model_dump(mode="json"),
         [table.model_dump(mode="json") for table in tables],
-        (writers, deleters),
+        writers,
         seconds,
     )
     process = context.Process(target=_process, args=(writer_args, started, go, results))
@@ -122,14 +133,14 @@ def run(
 
 
 def _process(
-    writer_args: tuple[dict[str, Any], list[dict[str, Any]], tuple[int, int], float],
+    writer_args: tuple[dict[str, Any], list[dict[str, Any]], Writers, float],
     started: Any,
     go: Any,
     results: Any,
 ) -> None:
-    settings, tables, (writers, deleters), seconds = writer_args
+    settings, tables, writers, seconds = writer_args
     records = [TableRecord.model_validate(table) for table in tables]
-    loop = _Loop(KafkaSettings.model_validate(settings), records, writers, deleters)
+    loop = _Loop(KafkaSettings.model_validate(settings), records, writers)
     started.set()
     go.wait()
     results.put(loop.run(seconds))
@@ -154,15 +165,19 @@ class _Writer(Protocol):
 class _Template:
     """The bytes of an append, cut where the next append differs; its writers share it."""
 
-    def __init__(self, table: TableRecord) -> None:
+    def __init__(self, table: TableRecord, each_file: Path | None) -> None:
         add = Add(
             path=path_of(str(_ID)),
             partition_values={"month": "1"},
-            size=1000,
+            size=each_file.stat().st_size if each_file else 1000,
             modification_time=SystemClock().now_ms(),
             data_change=True,
-            stats=STATS,
+            stats='{"numRecords":1}' if each_file else STATS,
         )
+        self._folder = Path(url2pathname(urlsplit(table.table_root).path))
+        self._file = each_file
+        if each_file is not None:
+            (self._folder / path_of("")).parent.mkdir()
         target = proposal_builders.Target(
             table.table, table.table_root, _READ_VERSION, table.table_id
         )
@@ -180,7 +195,9 @@ class _Template:
         return f"{self._run_id[:8]}-{self._run_id[8:]}00-7000-8000-{self._sent:012x}".encode()
 
     def body(self, proposal_id: bytes, version: bytes) -> bytes:
-        """Return a proposal's value."""
+        """Return a proposal's value, and make its file."""
+        if self._file is not None:
+            (self._folder / path_of(proposal_id.decode())).hardlink_to(self._file)
         value = self._body.replace(self._id, proposal_id)
         value = value.replace(b"%d" % _CREATED_MS, b"%d" % (time.time_ns() // 1_000_000))
         return value.replace(b"%d" % _READ_VERSION, version)
@@ -238,7 +255,10 @@ class _Loop:
     """All writers, and their one connection."""
 
     def __init__(
-        self, settings: KafkaSettings, tables: Sequence[TableRecord], writers: int, deleters: int
+        self,
+        settings: KafkaSettings,
+        tables: Sequence[TableRecord],
+        writers: Writers,
     ) -> None:
         common = for_librdkafka(settings)
         self._producer = Producer(
@@ -262,11 +282,11 @@ class _Loop:
         self._tables = {table.table: number for number, table in enumerate(tables)}
         self._writers: list[_Writer] = []
         for table in tables:
-            template = _Template(table)
-            for number in range(writers):
+            template = _Template(table, writers.each_file)
+            for number in range(writers.count):
                 self._writers.append(
                     _Deleter(table, number)
-                    if number < deleters
+                    if number < writers.deleters
                     else _Appender(table, template, number)
                 )
         self._out: dict[bytes, tuple[_Writer, float]] = {}

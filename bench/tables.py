@@ -31,8 +31,7 @@ from tidegate_runtime.kafka.confluent_bus import KafkaBus
 
 COUNTS: Final = (1, 10, 50, 200)
 PEERS: Final = (10, 50)
-WRITERS: Final = 4
-DELETERS: Final = 1
+WRITERS: Final = load.Writers(4, deleters=1)
 PEER_S: Final = 8.0
 AT_ONCE: Final = 16
 """How many tables are created at once."""
@@ -94,7 +93,7 @@ class Tables:
             self.by_two.append(self._ours(line, two, max(COUNTS), number))
         for count in PEERS:
             roots = [line.slow_root(f"peer-{number}-{count}-{n}") for n in range(count)]
-            rate = delta_rs_writers.run(roots, WRITERS, PEER_S, line.store.theirs)
+            rate = delta_rs_writers.run(roots, WRITERS.count, PEER_S, line.store.theirs)
             self.theirs.setdefault(count, []).append(rate)
             _console.print(f"{count} tables, delta-rs: {gate_writers.describe(rate)}")
 
@@ -107,7 +106,7 @@ class Tables:
         def begins() -> None:
             cpu_s[0] = gate.cpu_s
 
-        run = load.run(gate.kafka, tables, WRITERS, self.seconds, begins, deleters=DELETERS)
+        run = load.run(gate.kafka, tables, WRITERS, self.seconds, begins)
         spent_ms = 1e3 * (gate.cpu_s - cpu_s[0])
         commits = [content for name in names for content in line.store.commits(name)[1:]]
         appended = (_SHARED.sub(b"", content) for content in commits)
@@ -191,7 +190,7 @@ class Tables:
         theirs = median([peer.per_s for peer in peers])
         wrong = sum(run.wrong + run.load.gave_up for run in runs)
         return Figure(
-            f"{count} tables with {WRITERS} writers, slow store, proposals/s",
+            f"{count} tables with {WRITERS.count} writers, slow store, proposals/s",
             f"{self._per_s(count):.0f}/s, {versions:.0f} versions/s, p50 "
             f"{self._latency(count, 50):.0f}, p99 {self._latency(count, 99):.0f} ms",
             f"delta-rs {theirs:.0f}/s, {sum(p.gave_up for p in peers)} gave up" if peers else "-",
@@ -243,7 +242,7 @@ def _taken_over_s(line: CommitterLine, tables: Sequence[TableRecord]) -> float:
         line.gate.service.child.kill()
         line.gate.service.start()
 
-    run = load.run(line.gate.kafka, tables, 1, TAKEOVER_S, again)
+    run = load.run(line.gate.kafka, tables, load.Writers(1), TAKEOVER_S, again)
     line.gate.service.wait_ready()
     return max((waits[0] if waits else inf) for waits in run.by_table)
 
