@@ -157,6 +157,17 @@ class DeadLetter:
     table: UUID | None = None
 
 
+_NOT_REBASED: Final[Mapping[str, object]] = {
+    "came": (),
+    "packed": frozenset(),
+    "leaving": (),
+    "returned": frozenset(),
+    "moved_away": (),
+    "removed_domains": frozenset(),
+}
+"""What only a rebase over winners sets."""
+
+
 def read_record(
     value: bytes | None,
     offset: int,
@@ -206,12 +217,7 @@ def read_record(
         "tags": None,
         "numbers": None,
         "moves": moves,
-        "came": (),
-        "packed": frozenset(),
-        "leaving": (),
-        "returned": frozenset(),
-        "moved_away": (),
-        "removed_domains": frozenset(),
+        **_NOT_REBASED,
         "sent_ms": sent_ms,
         "is_admin": False,
         "reply": reply_request(headers),
