@@ -4,8 +4,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from itertools import chain
+from contextlib import contextmanager
+from itertools import chain, islice, pairwise
 from typing import Final
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from tidegate_delta.log.file_names import (
     LOG_FOLDER,
     LogFile,
     LogFileKind,
+    commit_name,
     in_log,
     parse,
 )
@@ -32,10 +33,8 @@ REACH: Final = 100
 
 REACH_GROWTH: Final = 10
 
-TORN_MAX: Final = 2
-"""How often a whole listing with a gap is made again. Folders are not listed at one moment: of two
-commits that are made meanwhile it may have the second alone.
-"""
+TORN_MAX: Final = 32
+"""How many commits that a listing lacks are looked for by name."""
 
 TOGETHER_BYTES: Final = 1 << 20
 """Bytes of commits that one thread converts to columns at once: small commits need fewer steps, and
@@ -79,11 +78,31 @@ def find_segment(
         except (InvalidRequest, BrokenLog):
             # Files before the listing may be needed: the hint may name a missing checkpoint.
             continue
+    listed = _listed(store, 0, version)
+    try:
+        return choose(chosen(listed), version)
+    except (InvalidRequest, BrokenLog):
+        listed = sorted([*listed, *_unlisted(store, listed)], key=lambda file: file.name)
     with of_table(store.root):
-        for _ in range(TORN_MAX):
-            with suppress(BrokenLog):
-                return choose(chosen(_listed(store, 0, version)), version)
-        return choose(chosen(_listed(store, 0, version)), version)
+        return choose(chosen(listed), version)
+
+
+def _unlisted(store: LogStore, listed: Sequence[LogFile]) -> Iterator[LogFile]:
+    """Yield commits between listed ones that are there, although the listing lacks them.
+
+    A folder is not listed at one moment: of two commits that are made meanwhile the listing may
+    have the second alone.
+    """
+    versions = [int(file.version) for file in listed if file.kind is LogFileKind.COMMIT]
+    lacking = chain.from_iterable(
+        range(max(before + 1, version - TORN_MAX), version)
+        for before, version in reversed(list(pairwise(versions)))
+    )
+    for version in islice(lacking, TORN_MAX):
+        name = commit_name(version)
+        file = parse(name)
+        if file is not None and store.read(in_log(name)) is not None:
+            yield file
 
 
 def read_content(store: LogStore, name: str) -> bytes | None:
