@@ -131,8 +131,8 @@ def test_a_delete_beside_a_compaction_passes_deletes_of_rows_that_it_never_read(
 ) -> None:
     gate.ask(compact(AB, "g", read_version=1))
     gate.ask(row_delete(rows_of("g", [3], num_records=20), read_version=2))
-    asked: Row = {"op": "=", "column": "x", "value": 1, "type": "long"}
-    read = ReadSet(files=("wide",), predicates=(asked,), delete_insensitive=True)
+    condition: Row = {"op": "=", "column": "x", "value": 1, "type": "long"}
+    read = ReadSet(files=("wide",), predicates=(condition,), delete_insensitive=True)
     own = row_delete(rows_of("wide", [3], num_records=200_000), read_version=1, reads=read)
     assert rules_of(gate.ask(own)) == ["committed"]
 
