@@ -21,7 +21,7 @@ from tidegate_local.child_processes import ServiceProcess, probe
 from tidegate_local.local_stack import LocalStack
 from tidegate_messages.published_records import TableRecord
 
-TABLES: Final = 50
+TABLES: Final = 200
 WRITERS: Final = 4
 AT_ONCE: Final = 16
 INTERVAL: Final = 10

@@ -8,8 +8,10 @@ publish a version. An error of one table stops that table alone
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from math import inf
+from threading import Lock
 from typing import Final, Literal
 from uuid import UUID
 
@@ -61,6 +63,9 @@ A pass waits for running turns to end, and all tables wait for a pass. A table w
 after its turn gets the next one at once, in parallel with other tables.
 """
 
+OPENED_AT_ONCE: Final = 8
+"""How many tables are taken over at a time: each waits a third of a second for the brokers."""
+
 _ABORTED_WITHIN_S: Final = 20.0
 """How long brokers may take to abort a transaction after its timeout: they check every 10 s."""
 _AS_SET: Final = TableChanges()
@@ -92,6 +97,8 @@ class CdcPublisher:
         self._seen: Positions | None = None
         self._position_reader = PositionReader(settings.kafka)
         self._behind: dict[UUID, tuple[TableRecord, int]] = {}
+        self._to_open: dict[UUID, TableRecord] = {}
+        self._opening = Lock()
         topics = settings.kafka.topics
         self._quarantine = Quarantine(self.name, bus, topics, running.clock, self._release)
 
@@ -128,7 +135,11 @@ class CdcPublisher:
         if head is None:
             return
         if record.table not in self._streams and self._has_keys(table, head):
-            self._open([table])
+            self._to_open[record.table] = table
+            if self._opening.locked():
+                self._behind[record.table] = table, head
+                return
+            self._open_waiting()
         if is_exporting() and record.table in self._streams:
             self._streams[record.table].continue_trace(record.version, continued_traceparent())
         self._catch_up(table, head, self._turn_ends_s())
@@ -143,7 +154,11 @@ class CdcPublisher:
         if unfinished is not None:
             record, known_head = unfinished
             head = self._head(record, known_head)
-            if head is not None:
+            if head is None:
+                self._to_open.pop(table, None)
+            else:
+                if table in self._to_open:
+                    self._open_waiting()
                 self._catch_up(record, head, self._turn_ends_s())
             self._quarantine.tell()
 
@@ -175,6 +190,7 @@ class CdcPublisher:
         }
         lost = {table_id for table_id in self._lost if not waits(table_id)} | retried
         self._lost -= lost
+        to_open, self._to_open = self._to_open, {}
         heads: dict[UUID, int] = {}
         for record in self._tables.values():
             if record.status in FOLLOWED and not waits(record.table):
@@ -187,7 +203,11 @@ class CdcPublisher:
             record
             for record in not_open
             if self._is_legible(record, positions)
-            and (record.table in lost or self._has_not_advanced(record, heads, positions))
+            and (
+                record.table in lost
+                or record.table in to_open
+                or self._has_not_advanced(record, heads, positions)
+            )
         ]
         self._open(
             [
@@ -251,7 +271,7 @@ class CdcPublisher:
     def _has_keys(self, table: TableRecord, head: int) -> bool:
         """Return whether an unpublished table has the key columns it needs, without asking Kafka.
 
-        Many tables may not be meant for publication, and opening one takes a fifth of a second.
+        Many tables may not be meant for publication, and opening one takes a third of a second.
         """
         changes = self._changes(table)
         if changes.key == "none":
@@ -279,20 +299,24 @@ class CdcPublisher:
             return True
         return False
 
+    def _open_waiting(self) -> None:
+        """Take over all tables that wait for it: their turns came while others were taken over."""
+        with self._opening:
+            waiting, self._to_open = self._to_open, {}
+            self._open(list(waiting.values()))
+
     def _open(self, tables: Sequence[TableRecord]) -> None:
-        """Take tables over: fence their previous owners first, then read their positions."""
-        writers: dict[UUID, ChangeWriter] = {}
-        for table in tables:
-            with self._contain_error(table):
-                self._prepare(table)
-                timeout_ms = self._settings.cdc.transaction_timeout_ms
-                has_transactions = self._settings.cdc.has_transactions(table.name)
-                transactions_of = table.name if has_transactions else None
-                writer = ChangeWriter(
-                    self._settings.kafka, table.table, timeout_ms, transactions_of
-                )
-                writer.take_over()
-                writers[table.table] = writer
+        """Take tables over: fence their previous owners first, then read their positions.
+
+        Not in two threads at once, since all share one reader of positions.
+        """
+        with ThreadPoolExecutor(OPENED_AT_ONCE, thread_name_prefix="opening") as pool:
+            taken = pool.map(self._taken_over, tables)
+            writers = {
+                table.table: writer
+                for table, writer in zip(tables, taken, strict=True)
+                if writer is not None
+            }
         positions = self._positions("end") if writers else {}
         for table in [table for table in tables if table.table in writers]:
             with self._contain_error(table):
@@ -303,6 +327,23 @@ class CdcPublisher:
             if table.table not in self._streams:
                 writers[table.table].close()
         self._take_leases(writers)
+
+    def _taken_over(self, table: TableRecord) -> ChangeWriter | None:
+        """Return a table's writer, after it has fenced others; None after an error of the table,
+        and while the process stops.
+        """
+        if self._running.stopping.is_set():
+            return None
+        with self._contain_error(table):
+            self._prepare(table)
+            section = self._settings.cdc
+            transactions_of = table.name if section.has_transactions(table.name) else None
+            writer = ChangeWriter(
+                self._settings.kafka, table.table, section.transaction_timeout_ms, transactions_of
+            )
+            writer.take_over()
+            return writer
+        return None
 
     def _take_leases(self, tables: Collection[UUID]) -> None:
         """Hold what our streams need, before they read it; renew leases of which half is over.

@@ -1,8 +1,10 @@
 """The publisher over tables on disk, an in-memory registry and in-memory change topics."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from pathlib import Path
+from threading import Event, Lock
 from typing import Any
 from unittest import mock
 from uuid import UUID
@@ -482,3 +484,64 @@ def test_heartbeats_say_how_far_each_stream_has_come(
     one.poll()
     assert set(beats().values()) == {table.version, other.version}
     assert topics
+
+
+def test_tables_noticed_while_another_is_opened_are_opened_together_by_one_reader(
+    bus: MemoryBus,
+    tables: tuple[WrittenTable, WrittenTable],
+    topics: dict[UUID, Writer],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = publisher(bus)
+    one.poll()
+    new = [WrittenTable(tmp_path / f"n{at}", id=UUID(int=at)).create() for at in range(3, 6)]
+    for table in new:
+        table.register(bus.producer(), TOPICS)
+    is_read, may_go_on, reading, reads = Event(), Event(), Lock(), list[int]()
+
+    def read(*_: object) -> dict[UUID, Any]:
+        assert reading.acquire(blocking=False), "older positions would replace newer ones"
+        reads.append(len(topics))
+        is_read.set()
+        assert may_go_on.wait(30)
+        reading.release()
+        return {table: one.position for table, one in topics.items() if one.position}
+
+    monkeypatch.setattr(PositionReader, "read", read)
+    first, second, third = new
+    with ThreadPoolExecutor(2) as pool:
+        opened = pool.submit(one.notice, first.notification())
+        assert is_read.wait(30)
+        for table in (second, third):
+            one.notice(table.notification())
+        assert set(one.unfinished) == {second.id, third.id}, "nobody waits in a notice"
+        turn = pool.submit(one.go_on, second.id)
+        may_go_on.set()
+        for future in (opened, turn):
+            future.result(30)
+    one.go_on(third.id)
+    for table in new:
+        table.append(rows(table.id.int))
+        one.notice(table.notification())
+        assert ids(topics[table.id]) == [table.id.int]
+    assert reads == [3, 5], "one more reading for both"
+
+
+def test_a_pass_opens_a_table_that_waits_for_it_even_if_its_position_has_advanced(
+    bus: MemoryBus, tables: tuple[WrittenTable, WrittenTable], topics: dict[UUID, Writer]
+) -> None:
+    table, _ = tables
+    one, other = publisher(bus), publisher(bus)
+    one.poll()
+    one.close()
+    table.append(rows(4))
+    other.poll()
+    other.close()
+    table.append(rows(5))
+    with one._opening:
+        one.notice(table.notification())
+    one.poll()
+    assert set(one.unfinished) == {table.id}
+    one.go_on(table.id)
+    assert ids(topics[table.id]) == [4, 5]
