@@ -199,8 +199,8 @@ def test_the_budget_is_kept_and_tables_take_turns(
     planned = plan([one, two, three], POLICY, left_bytes, NOW_MS)
     affordable = planned.tasks[: planned.affordable]
     assert sum(task.cost_bytes for task in affordable) <= left_bytes
-    assert planned.turn == tuple(dict.fromkeys(planned.turn))
-    assert len({task.table for task in planned.turn}) == len(planned.turn)
+    assert planned.turn() == tuple(dict.fromkeys(planned.turn()))
+    assert len({task.table for task in planned.turn()}) == len(planned.turn())
     for table in (one, two, three):
         has_task = any(task.table == table.table for task in planned.tasks)
         assert has_task != (table.table in planned.reasons)
@@ -258,7 +258,7 @@ def test_every_table_is_served_though_one_always_has_better_tasks() -> None:
             replace(table, served_ms=served_ms.get(table.table.int))
             for table in (rich, *(poor[number] for number in poor if number not in served))
         ]
-        for task in plan(current, POLICY, budget.left_bytes(now_ms), now_ms).turn:
+        for task in plan(current, POLICY, budget.left_bytes(now_ms), now_ms).turn():
             budget = budget.after(now_ms, task.cost_bytes)
             served_ms[task.table.int] = now_ms
             served |= {task.table.int} - {1}

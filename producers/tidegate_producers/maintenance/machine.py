@@ -257,12 +257,12 @@ class Plan:
     affordable: int = 0
     reasons: Mapping[UUID, str] = field(default_factory=dict)
 
-    @property
-    def turn(self) -> tuple[Chore, ...]:
-        """The first task of each table, as far as the budget goes."""
+    def turn(self, *, with_vacuums: bool = True) -> tuple[Chore, ...]:
+        """Return the first task of each table, as far as the budget goes."""
         first: dict[UUID, Chore] = {}
         for task in self.tasks[: self.affordable]:
-            first.setdefault(task.table, task)
+            if with_vacuums or task.kind != "vacuum":
+                first.setdefault(task.table, task)
         return tuple(first.values())
 
 

@@ -1,5 +1,7 @@
 """The maintainer: looks at the tables, decides, proposes one task of each table after the other.
 
+A vacuum lists a whole table and may take long: it runs beside the tasks of other tables.
+
 It holds no state that it needs: whoever kills it at any point, the next one reads the logs, finds
 the same tasks, and proposes them under the same ids. A table whose task gives way to a writer, or
 fails, rests; the others go on.
@@ -8,9 +10,11 @@ fails, rests; the others go on.
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import Final
 from uuid import UUID
 
@@ -90,7 +94,14 @@ DIED: Final = (
 )
 
 STALLED_S: Final = 1_800.0
-"""How long a task may take, most of all a vacuum, before the service counts as stalled."""
+"""How long a task may take before the service counts as stalled."""
+
+VACUUM: Final = "vacuum"
+VACUUM_MAX_S: Final = 6 * 3_600.0
+"""How long a vacuum may take before the service counts as stalled."""
+
+VACUUMED: Final = "it is being vacuumed"
+_TICK_S: Final = 1.0
 
 DAMAGED_MAX: Final = 100
 WHAT_MAX: Final = 500
@@ -121,6 +132,7 @@ class Maintainer:
         self._reports: Records | None = None
         self._changed: Records = {}
         self._deaths: dict[UUID, int] = {}
+        self._vacuuming: dict[UUID, tuple[Chore, int, Future[None]]] = {}
         interval_s = self._section.vacuum_interval_s
         self._policy = Policy(
             round(1000 * self._section.file_age_s),
@@ -133,21 +145,36 @@ class Maintainer:
 
         Raises: Unavailable; Misconfigured, when a topic is missing.
         """
-        health, stopping = self._running.health, self._running.stopping
-        health.expect(NAME, STALLED_S + self._section.pause_s)
         try:
-            while not stopping.is_set():
-                done = self._round(once=once)
-                health.ready(True)
-                if once and not done:
-                    return
-                if not done:
-                    stopping.wait(self._section.pause_s)
+            with ThreadPoolExecutor(1, thread_name_prefix=VACUUM) as vacuums:
+                self._vacuums = vacuums
+                self._run_rounds(once=once)
         except Stopped as given_up:
             log_event(_log, "given_up", why=given_up)
-            self._publish()
         finally:
             self._client.close()
+        self._end_vacuums()
+        self._publish()
+
+    def _run_rounds(self, *, once: bool) -> None:
+        health, stopping = self._running.health, self._running.stopping
+        health.expect(NAME, STALLED_S + self._section.pause_s)
+        while not stopping.is_set():
+            done = self._round(once=once)
+            health.ready(True)
+            if once and not done:
+                return
+            if not done:
+                self._pause()
+
+    def _pause(self) -> None:
+        """Wait, at most until a vacuum has ended, so that the next table's can begin."""
+        clock, stopping = self._running.clock, self._running.stopping
+        until_s = clock.boot_s() + self._section.pause_s
+        while not stopping.is_set() and (left_s := until_s - clock.boot_s()) > 0:
+            if any(vacuuming.done() for *_, vacuuming in self._vacuuming.values()):
+                return
+            stopping.wait(min(left_s, _TICK_S))
 
     def planned(self, only: UUID | None = None) -> Plan:
         """Return what would be done now, with one table or all. Raises: as `run`."""
@@ -173,13 +200,20 @@ class Maintainer:
 
         A table whose only task is done rests, so that its next small files are packed together.
         """
+        done = self._end_vacuums()
         planned = self._plan(self._look())
         counts = Counter(task.table for task in planned.tasks)
-        done = 0
-        for task in planned.turn:
+        for task in planned.turn(with_vacuums=not self._vacuuming):
             if self._running.stopping.is_set() or self._section.is_quiet(self._now_ms()):
                 break
             with self._of_table(task.table):
+                if task.kind == VACUUM:
+                    if not self._vacuuming:
+                        self._begin_vacuum(task)
+                    if once:
+                        wait([vacuuming for *_, vacuuming in self._vacuuming.values()])
+                        done += self._end_vacuums()
+                    continue
                 outcome = self._done(task)
                 done += outcome == COMMITTED
                 self._note(task, outcome)
@@ -272,6 +306,7 @@ class Maintainer:
             return dict.fromkeys(self._tables, f"quiet hours, {self._section.quiet_hours}")
         held = {table: why for table, (until_s, why) in self._resting.items() if now_s < until_s}
         held |= {table: DIED for table, deaths in self._deaths.items() if deaths >= DEATHS_MAX}
+        held |= dict.fromkeys(self._vacuuming, VACUUMED)
         held |= {
             table: f"paused: {record.reason or 'no reason was given'}"
             for table, record in pauses.items()
@@ -285,13 +320,51 @@ class Maintainer:
         Raises: as `_do`.
         """
         known = self._tables[task.table]
-        foreseen = briefly(known.spent, self._now_ms(), task.cost_bytes)
-        self._keep(task.table, deaths=self._deaths.get(task.table, 0) + 1, spent=foreseen)
-        self._publish()
+        self._begin(task)
         try:
             return self._do(task)
         finally:
             self._keep(task.table, deaths=0, spent=known.spent)
+
+    def _begin(self, task: Chore) -> None:
+        """Leave a note that a task runs, and of what it may spend."""
+        spent = briefly(self._tables[task.table].spent, self._now_ms(), task.cost_bytes)
+        self._keep(task.table, deaths=self._deaths.get(task.table, 0) + 1, spent=spent)
+        self._publish()
+
+    def _begin_vacuum(self, task: Chore) -> None:
+        """Vacuum a table in a thread. Nothing else is done with it meanwhile."""
+        self._begin(task)
+        self._running.health.expect(VACUUM, VACUUM_MAX_S)
+        record, now_ms = self._tables[task.table].record, self._now_ms()
+        vacuuming = self._vacuums.submit(self._vacuum, record, task, now_ms)
+        self._vacuuming[task.table] = task, now_ms, vacuuming
+
+    def _vacuum(self, record: TableRecord, task: Chore, now_ms: int) -> None:
+        place = TableLocation(record.table_root, self._settings.storage)
+        claims = partial(claims_on, self._bus, self._topics, now_ms=now_ms)
+        with closing(Client(self._bus, self._topics, self._running.clock, producer=NAME)) as client:
+            vacuum(client, place, VacuumRequest(), claims, _request(task))
+
+    def _end_vacuums(self) -> int:
+        """Note the vacuums that have ended, and return how many did what they should."""
+        done = 0
+        for table, (task, began_ms, vacuuming) in list(self._vacuuming.items()):
+            known = self._tables.get(table)
+            if not vacuuming.done():
+                continue
+            del self._vacuuming[table]
+            self._running.health.expect(VACUUM, inf)
+            if known is None:
+                continue
+            with self._of_table(table):
+                known.vacuumed_ms = began_ms
+                self._keep(table, deaths=0, spent=known.spent)
+                vacuuming.result()
+                self._refresh(known)
+                self._note(task, COMMITTED)
+                done += 1
+        return done
 
     def _do(self, task: Chore) -> str:
         """Do a task, and return its outcome: COMMITTED, or why it gave way.
@@ -299,23 +372,15 @@ class Maintainer:
         Raises: Stopped; Rejected, for what no writer caused; OutcomeUnknown; Unavailable.
         """
         known = self._tables[task.table]
-        place = TableLocation(known.record.table_root, self._settings.storage)
-        write = WriteRequest(TIMEOUT_S, user_metadata=f"tidegate {NAME}: {task.why}")
-        if task.kind == "vacuum":
-            now_ms = known.vacuumed_ms = self._now_ms()
-            claims = partial(claims_on, self._bus, self._topics, now_ms=now_ms)
-            vacuum(self._client, place, VacuumRequest(), claims, write)
-            outcome = COMMITTED
-        elif task.kind == "check":
-            self._refresh(known)
+        self._refresh(known)
+        if task.kind == "check":
             self._check(known)
             outcome = COMMITTED
         else:
-            self._refresh(known)
             bins = bins_at(known.current, task.bins)
             by_kind = {"statistics": self._count}
             do = by_kind.get(task.kind, self._rewrite)
-            outcome = GONE if bins is None else do(known, task, bins, write)
+            outcome = GONE if bins is None else do(known, task, bins, _request(task))
         self._refresh(known)
         return outcome
 
@@ -530,6 +595,11 @@ def _spent_before(budget: Budget, reports: Records) -> Budget:
     """Return the budget after what was spent before this process began."""
     spent = sorted(entry for report in reports.values() for entry in report.spent)
     return replace(budget, spent=tuple(spent))
+
+
+def _request(task: Chore) -> WriteRequest:
+    """Return how a task is proposed. The table's history shows its reason."""
+    return WriteRequest(TIMEOUT_S, user_metadata=f"tidegate {NAME}: {task.why}")
 
 
 def _gave_way(rejected: Rejected) -> str:

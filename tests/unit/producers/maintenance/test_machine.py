@@ -170,10 +170,10 @@ def test_the_first_task_of_each_table_is_a_turn_as_far_as_the_budget_goes() -> N
     large = of_files({"": [small(f"l{n}", 7 * MIB) for n in range(200)]}, 1)
     tiny = of_files({"": [small(f"t{n}", 100) for n in range(20)]}, 2)
     planned = plan([large, tiny], POLICY, PLENTY, NOW_MS)
-    assert [task.name for task in planned.turn] == ["t2", "t1"]
+    assert [task.name for task in planned.turn()] == ["t2", "t1"]
     assert len(planned.tasks) > 3
-    assert plan([large, tiny], POLICY, 0, NOW_MS).turn == ()
-    assert Plan().turn == ()
+    assert plan([large, tiny], POLICY, 0, NOW_MS).turn() == ()
+    assert Plan().turn() == ()
 
 
 def test_the_id_of_a_task_is_that_of_its_files() -> None:

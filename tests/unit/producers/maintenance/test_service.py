@@ -1,21 +1,28 @@
 """The maintainer beside a committer that answers what a test wants, on a table in a folder."""
 
+import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import Queue
+from threading import Event
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pyarrow as pa
 import pytest
 
 from tests.unit.producers.answering_bus import TABLE, committed, rejected
 from tests.unit.producers.writing.test_optimize import begun
-from tests.unit.producers.writing.test_table_write import Line
+from tests.unit.producers.writing.test_table_write import FRAME, Line
+from tidegate_delta.errors import Unavailable
+from tidegate_delta.schema.types import format_schema
 from tidegate_delta.snapshots.snapshot import Snapshot
+from tidegate_messages.codec import encode, headers
 from tidegate_messages.outcome import Outcome, Rejection
 from tidegate_messages.proposal import Proposal
-from tidegate_messages.published_records import MaintenanceRecord
+from tidegate_messages.published_records import MaintenanceRecord, TableRecord
 from tidegate_producers.maintenance import service as module
 from tidegate_producers.maintenance.machine import DAY_MS
 from tidegate_producers.maintenance.maintenance_topic import (
@@ -25,7 +32,9 @@ from tidegate_producers.maintenance.maintenance_topic import (
 )
 from tidegate_producers.maintenance.service import Maintainer
 from tidegate_producers.maintenance.settings import MaintainSettings
+from tidegate_producers.options import TableLocation
 from tidegate_producers.writing.optimize import Bin, bins_at
+from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.service.health import Health
 from tidegate_runtime.service.runner import Running
 from tidegate_runtime.table_io.open_table import open_snapshot
@@ -285,3 +294,106 @@ def test_a_table_that_fails_rests_and_the_plan_says_why(maintained: Maintained) 
     maintained.run()
     [reason] = maintained.maintainer().planned().reasons.values()
     assert "version 3 is missing from the log" in reason
+
+
+def removed_from(maintained: Maintained, folder: Path, name: str) -> UUID:
+    """Register a table whose only file was removed, and is past its retention; return its id."""
+    table, log = uuid4(), folder / name / "_delta_log"
+    log.mkdir(parents=True)
+    metadata: dict[str, Any] = {
+        "id": str(table),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": format_schema(FRAME),
+        "partitionColumns": [],
+        "configuration": {"delta.deletedFileRetentionDuration": "interval 0 hours"},
+    }
+    add = {
+        "path": "f",
+        "partitionValues": {},
+        "size": 9_000,
+        "modificationTime": 1,
+        "dataChange": True,
+    }
+    remove = {"path": "f", "deletionTimestamp": 1, "dataChange": True, "size": 9_000}
+    commits: list[list[dict[str, Any]]] = [
+        [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": metadata}],
+        [{"add": add}],
+        [{"remove": remove}],
+    ]
+    for version, actions in enumerate(commits):
+        lines = "".join(json.dumps(action) + "\n" for action in actions)
+        (log / f"{version:020d}.json").write_text(lines)
+    gate = maintained.line.gate
+    record = TableRecord(
+        table=table,
+        table_root=log.parent.as_uri(),
+        name=name,
+        proposals_topic=gate.topics.proposals,
+        topic_partition=0,
+        published_through=2,
+    )
+    at = TopicPartition(gate.topics.table_state, 0)
+    gate.append(at, str(table).encode(), encode(record), headers(record))
+    return table
+
+
+class Vacuums:
+    """Vacuums that last until a test lets them end, and then succeed, or fail."""
+
+    def __init__(self) -> None:
+        self.begun: Queue[str] = Queue()
+        self.may_end = Event()
+        self.error: Exception | None = None
+
+    def __call__(self, _client: object, place: TableLocation, *_: object) -> None:
+        self.begun.put(place.root.rpartition("/")[2])
+        assert self.may_end.wait(30)
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def vacuums(monkeypatch: pytest.MonkeyPatch) -> Vacuums:
+    result = Vacuums()
+    monkeypatch.setattr(module, "vacuum", result)
+    return result
+
+
+@pytest.mark.parametrize("error", [None, Unavailable("the store is away")])
+def test_a_long_vacuum_holds_up_its_table_alone_and_the_next_follows_it(
+    maintained: Maintained, vacuums: Vacuums, tmp_path: Path, error: Exception | None
+) -> None:
+    names = {removed_from(maintained, tmp_path, name): name for name in ("large", "other")}
+    vacuums.error = error
+    maintainer = maintained.maintainer()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(maintainer.run, once=False)
+        first = vacuums.begun.get(timeout=30)
+        while maintained.files > 1:
+            assert not running.done(), "it goes on"
+        gate = maintained.line.gate
+        [first_id] = [table for table, name in names.items() if name == first]
+        while read_maintenance(gate, gate.topics)[1][first_id].reason != module.VACUUMED:
+            assert not running.done(), "it goes on"
+        assert vacuums.begun.empty(), "one vacuum at a time"
+        vacuums.may_end.set()
+        assert {first, vacuums.begun.get(timeout=30)} == set(names.values())
+        maintained.running.stopping.set()
+        running.result(30)
+    assert vacuums.begun.empty(), "each once, also if it failed"
+    reports = read_maintenance(gate, gate.topics)[1]
+    chores = [last for table in names if (last := reports[table].last) is not None]
+    assert [last.outcome for last in chores] == ([] if error else ["committed"] * 2)
+    assert {reports[table].deaths for table in names} == {0}
+
+
+def test_a_single_round_ends_after_its_vacuums(
+    maintained: Maintained, vacuums: Vacuums, tmp_path: Path
+) -> None:
+    for name in ("large", "other"):
+        removed_from(maintained, tmp_path, name)
+    vacuums.may_end.set()
+    maintained.run()
+    assert {vacuums.begun.get(block=False) for _ in range(2)} == {"large", "other"}
+    maintained.run()
+    assert vacuums.begun.empty(), "another process knows of them"
