@@ -117,6 +117,16 @@ def _alone(
     }
 
 
+def _beside(part: Callable[[LocalStack, Path], Sequence[Figure]], folder: Path) -> Sequence[Figure]:
+    """Return the figures of a part that needs Kafka and the services."""
+    (folder / "tables").mkdir()
+    roots = [(folder / "tables").as_uri()]
+    settings = StackSettings(folder, roots, overrides={"maintain.off": "*"})
+    console.print("starting Kafka and the services")
+    with LocalStack(settings) as stack:
+        return part(stack, folder)
+
+
 @app.command()
 def bench(
     only: Annotated[
@@ -151,26 +161,21 @@ def bench(
     chosen = only or known
     if unknown := [name for name in chosen if name not in known]:
         raise typer.BadParameter(f"no part {unknown[0]!r}; there are {', '.join(known)}")
-    if committing := [name for name in COMMITTING if name in chosen]:
-        with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch:
-            figures += committing_figures(committing, Path(scratch), rounds, seconds)
-    for name in (name for name in chosen if name not in COMMITTING):
-        if name in alone:
+    try:
+        if committing := [name for name in COMMITTING if name in chosen]:
             with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch:
-                measured = alone[name](Path(scratch))
+                figures += committing_figures(committing, Path(scratch), rounds, seconds)
+        for name in (name for name in chosen if name not in COMMITTING):
+            console.print(f"[bold]{name}[/]")
+            with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch:
+                folder = Path(scratch)
+                measured = alone[name](folder) if name in alone else _beside(parts[name], folder)
             figures += [
                 replace(figure, recorded=None) if name in small else figure for figure in measured
             ]
-            continue
-        with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch:
-            folder = Path(scratch)
-            (folder / "tables").mkdir()
-            roots = [(folder / "tables").as_uri()]
-            console.print(f"[bold]{name}[/]: starting Kafka and the services")
-            settings = StackSettings(folder, roots, overrides={"maintain.off": "*"})
-            with LocalStack(settings) as stack:
-                figures += parts[name](stack, folder)
-    show(figures)
+    finally:
+        # Also if a part fails: the figures of those before it took many minutes.
+        show(figures)
     stolen = CpuTime.now().stolen_since(began)
     console.print(f"Of the CPU time that was asked for, the host gave {stolen:.1%} to others.")
     console.print_json(json.dumps([asdict(figure) for figure in figures]))

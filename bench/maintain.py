@@ -9,6 +9,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -38,6 +40,7 @@ FILES: Final = 200
 WARM_FILES: Final = 20
 FILE_ROWS: Final = 50_000
 MIN_RATIO: Final = 0.8
+OPENINGS: Final = 10
 
 
 @dataclass(frozen=True)
@@ -160,12 +163,21 @@ def _packed(
     took_s = time.perf_counter() - began_s
     over.set()
     deleting.join()
-    table = DeltaTable(folder)
+    table = _opened(folder)
     query = "SELECT count(*) AS rows, count(DISTINCT id) AS ids FROM t"
     [found] = pa.table(QueryBuilder().register("t", table).execute(query).read_all()).to_pylist()
     lost = max(abs(found[name] + deleted - rows) for name in ("rows", "ids"))
     files = len(table.file_uris())
     return Packed(size / took_s / 1e6, files, deleted, refused + refused_packings, lost)
+
+
+def _opened(folder: Path) -> DeltaTable:
+    """Open a table, again if delta-rs misses the checkpoint that delta-spark is just writing."""
+    for _ in range(OPENINGS):
+        with suppress(DeltaError):
+            return DeltaTable(folder)
+        time.sleep(1.0)
+    return DeltaTable(folder)
 
 
 def _maintain(stack: LocalStack) -> bool:

@@ -13,11 +13,24 @@ from pyspark.sql.utils import is_remote
 from tests.integration.conftest import Line
 from tests.integration.spark_session import open_session
 from tidegate_delta.errors import InvalidRequest, UnsupportedFeature
-from tidegate_producers.table import Table, row_changes, row_level_change, target_frame
+from tidegate_producers.maintenance import service
+from tidegate_producers.maintenance.service import Maintainer
+from tidegate_producers.maintenance.settings import MaintainSettings
+from tidegate_producers.table import (
+    Table,
+    optimize_builder,
+    row_changes,
+    row_level_change,
+    target_frame,
+)
 from tidegate_producers.table.merge import MergeBuilder
 from tidegate_producers.table.row_level_change import MULTIPLE_MATCHES
 from tidegate_producers.table.table_builder import IdentityGenerator, TableBuilder
 from tidegate_runtime.client.client import Rejected
+from tidegate_runtime.clock import SystemClock
+from tidegate_runtime.kafka.confluent_bus import KafkaBus
+from tidegate_runtime.service.health import Health
+from tidegate_runtime.service.runner import Running
 from tidegate_runtime.storage.local_store import LocalStore
 from tidegate_runtime.table_io.change_row_reader import read_changes
 from tidegate_runtime.table_io.data_file_reader import read_table
@@ -672,3 +685,27 @@ def test_an_overwrite_takes_what_an_append_takes(spark: SparkSession, committing
     table.append(spark.sql("SELECT 2 AS k"))
     with pytest.raises(InvalidRequest, match="append-only"):
         table.restoreToVersion(version)
+
+
+def test_a_maintainer_with_a_session_has_spark_purge_files_that_are_too_large_for_it(
+    spark: SparkSession, committing: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options, path = committing.spark_options, str(committing.tables / "of-large-files")
+    table = Table.create(spark, path, "k long, p string", ["p"], VECTORS, options)
+    rows = spark.sql("SELECT id AS k, IF(id < 6, 'a', 'b') AS p FROM range(0, 12, 1, 2)")
+    rows.write.format("tidegate").mode("append").options(**options).save(path)
+    table.delete("k % 3 = 0")
+    monkeypatch.setattr(service, "TASK_BYTES_MAX", 0)
+    monkeypatch.setattr(optimize_builder, "LOCAL_REWRITE_BYTES_MAX", 0)
+    given = {"spark.sql.session.timeZone": "UTC"}
+    section = {"spark": given, "file_age_s": 0, "tables": ["*of-large-files"]}
+    settings = MaintainSettings.model_validate({"kafka": committing.kafka, "maintain": section})
+    clock, bus = SystemClock(), KafkaBus(committing.kafka, "maintain")
+    runner = optimize_builder.on_session(given)
+    Maintainer(settings, bus, Running(clock, Health(clock)), runner).run(once=True)
+    snapshot = open_snapshot(LocalStore(path))
+    assert snapshot.files["deletionVector"].null_count == snapshot.files.num_rows == 2
+    assert sorted(row["k"] for row in table.to_df().collect()) == [1, 2, 4, 5, 7, 8, 10, 11]
+    last = table.history(1).collect()[0]
+    assert (last["operation"], last["operationMetrics"]["numRemovedFiles"]) == ("REORG", "2")
+    assert last["userMetadata"].startswith("tidegate maintain: ")

@@ -5,17 +5,20 @@ import tidegate_runtime.service.without_pandas  # noqa: F401 - before what loads
 # isort: split
 import threading
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Annotated, Any, Final
 from uuid import UUID
 
 import typer
 
+from tidegate_delta.errors import Misconfigured
 from tidegate_messages.published_records import REASON_MAX, MaintenanceChore, MaintenanceRecord
 from tidegate_producers.cli.table_place import TableArgument, bus_of, client_of
 from tidegate_producers.maintenance.machine import Chore, Plan
 from tidegate_producers.maintenance.maintenance_topic import publish_maintenance, resume
 from tidegate_producers.maintenance.service import NAME, Maintainer
 from tidegate_producers.maintenance.settings import MaintainSettings
+from tidegate_producers.writing.optimize import CompactionRunner
 from tidegate_runtime.cli.command import KINDS, DefaultGroup, Result, command, leave_behind
 from tidegate_runtime.clock import SystemClock, instant
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
@@ -42,9 +45,10 @@ def run_maintainer(
 ) -> None:
     """Pack small files, purge deleted rows, compute statistics, vacuum, and check a sample."""
     before = frozenset(threading.enumerate())
+    spark = _spark(settings.maintain.spark)
 
     def serve(running: Running) -> None:
-        Maintainer(settings, KafkaBus(settings.kafka, NAME), running).run(once=once)
+        Maintainer(settings, KafkaBus(settings.kafka, NAME), running, spark).run(once=once)
 
     status = run(serve, NAME, settings)
     leave_behind(before, status)
@@ -106,6 +110,24 @@ def resume_table(settings: MaintainSettings, table: TableArgument) -> Result:
         record = client.require(table)
     resume(bus_of(settings), settings.kafka.topics, record.table)
     return Result({"table": str(record.table), "paused": False}, [f"{record.name} is maintained"])
+
+
+def _spark(given: Mapping[str, str]) -> CompactionRunner | None:
+    """Return what writes large files anew, if settings of Spark are given.
+
+    Raises: Misconfigured, without PySpark.
+    """
+    if not given:
+        return None
+    try:
+        builder = import_module("tidegate_producers.table.optimize_builder")
+    except ImportError as error:
+        raise Misconfigured(
+            "maintain.spark needs the extra `producers`: pip install 'tidegate[producers]' "
+            f"({error})"
+        ) from error
+    runner: CompactionRunner = builder.on_session(given)
+    return runner
 
 
 def _lines(

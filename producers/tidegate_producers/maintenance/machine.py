@@ -5,8 +5,8 @@ as there are larger ones; then into a file of half the target size at least, whi
 again. So there are about twice the square root of what was written at any time, and what packing
 costs is bounded by what writers wrote. A cold partition, to which no file comes, is packed whole.
 
-Law: a task has a benefit and at most TASK_BYTES_MAX of cost; equal facts give equal plans; once
-all tasks are done, and time has passed, there are none
+Law: a task has a benefit and at most TASK_BYTES_MAX of cost, or is of one file that is larger;
+equal facts give equal plans; once all tasks are done, and time has passed, there are none
 """
 
 from bisect import bisect_right
@@ -55,7 +55,9 @@ EARLY_MAX: Final = 1
 """How many times it rewrites them early, so that enough is left to fill files."""
 
 TASK_BYTES_MAX: Final = 256 * 1024 * 1024
-"""The most bytes of a task, whose rows this process has in memory a file at a time."""
+"""The most bytes of a task, whose rows this process has in memory a file at a time. A larger file
+is written anew by Spark, where it is given.
+"""
 
 TASK_FILES_MAX: Final = 500
 """The most files of a task: their names fit into a record beside statistics of the new ones."""
@@ -66,6 +68,10 @@ SAMPLE_FILES: Final = 100
 CHECK_POINTS: Final = 1.0
 """What a check is worth, which gives no points itself: damage costs many times more."""
 
+_BY_SPARK: Final = (
+    "Spark writes these anew, if maintain.spark gives a session, or as "
+    "Table.optimize().executeCompaction() of a job"
+)
 _IDS: Final = UUID("5f0c3f1e-8d55-5d0a-9d0e-5c1f0a1d7e45")
 
 
@@ -168,12 +174,14 @@ class MaintainedTable:
 @dataclass(frozen=True)
 class Policy:
     """What holds for all tables: how old files of partitions that are not cold are before they are
-    packed, and how often a vacuum and a check may come; None for never.
+    packed, how often a vacuum and a check may come, None for never, and how large a file may be
+    that is written anew.
     """
 
     file_age_ms: int
     vacuum_interval_ms: int | None
     check_interval_ms: int | None = None
+    file_bytes_max: int = TASK_BYTES_MAX
 
 
 @dataclass(frozen=True)
@@ -299,8 +307,8 @@ def tasks_of(table: MaintainedTable, policy: Policy, now_ms: int) -> tuple[list[
     others = [*_check(table, policy, now_ms), *_vacuum(table, policy, now_ms)]
     if table.hindrance:
         return others, table.hindrance
-    found = _sorts(table, now_ms) if table.clustered_by else _bins(table, policy, now_ms)
-    bins = sorted(found, key=lambda each: each.order)
+    find = _sorts if table.clustered_by else _bins
+    bins = sorted(find(table, policy, now_ms), key=lambda each: each.order)
     allowed = list(_allowed(table, bins))
     purges = [] if table.clustered_by else list(_purges(table, _paths(allowed), policy, now_ms))
     counts = list(_counts(table, _paths([*allowed, *purges]), now_ms))
@@ -451,7 +459,7 @@ def _purges(table: MaintainedTable, taken: set[str], policy: Policy, now_ms: int
         )
         for partition in table.partitions
         for file in partition.files
-        if file.is_hollow and file.path not in taken and file.size_bytes <= TASK_BYTES_MAX
+        if file.is_hollow and file.path not in taken and file.size_bytes <= policy.file_bytes_max
         if now_ms - file.modified_ms >= policy.file_age_ms
     ]
     yield from sorted(hollow, key=lambda each: each.order)
@@ -474,7 +482,7 @@ def _counts(table: MaintainedTable, taken: set[str], now_ms: int) -> Iterator[_B
             yield _Bin("", (file,), why, points)
 
 
-def _sorts(table: MaintainedTable, now_ms: int) -> Iterator[_Bin]:
+def _sorts(table: MaintainedTable, policy: Policy, now_ms: int) -> Iterator[_Bin]:
     """Yield files of a clustered table that are sorted together, in a quiet window: rows change
     their order, so who changes rows beside it conflicts. Small files that are sorted go with those
     that are not.
@@ -485,7 +493,7 @@ def _sorts(table: MaintainedTable, now_ms: int) -> Iterator[_Bin]:
     small = [file for partition in table.partitions for file in partition.files]
     chosen = {file.path: file for file in small if _is_small(file, table)} | unsorted
     files = sorted(chosen.values(), key=lambda file: (file.modified_ms, file.path))
-    files = [file for file in files if file.size_bytes <= TASK_BYTES_MAX]
+    files = [file for file in files if file.size_bytes <= policy.file_bytes_max]
     all_bytes = max(1, sum(map(_size, table.unsorted)))
     for group in packed(files, _size, TASK_BYTES_MAX, TASK_FILES_MAX):
         fresh_bytes = sum(file.size_bytes for file in group if file.path in unsorted)
@@ -568,13 +576,13 @@ def _reason(table: MaintainedTable, policy: Policy, now_ms: int, *, waits: bool)
             f"{table.written_bytes} bytes that writers wrote, in all"
         )
     if table.clustered_by:
-        return _unsorted_reason(table, now_ms)
+        return _unsorted_reason(table, policy, now_ms)
     files = [file for partition in table.partitions for file in partition.files]
-    large = [file for file in files if file.is_hollow and file.size_bytes > TASK_BYTES_MAX]
+    large = [file for file in files if file.is_hollow and file.size_bytes > policy.file_bytes_max]
     if large and purging_points(table.deleted_share) > 0:
         return (
-            f"{len(large)} files with deleted rows are above {TASK_BYTES_MAX} bytes: Spark's "
-            "executors write these anew (Table.optimize)"
+            f"{len(large)} files with deleted rows are above {policy.file_bytes_max} bytes: "
+            f"{_BY_SPARK}"
         )
     small = [file for file in files if _is_small(file, table)]
     young = [file for file in small if now_ms - file.modified_ms < policy.file_age_ms]
@@ -592,13 +600,13 @@ def _reason(table: MaintainedTable, policy: Policy, now_ms: int, *, waits: bool)
     return f"its {len(small)} small files are too few of one size in a partition to be packed"
 
 
-def _unsorted_reason(table: MaintainedTable, now_ms: int) -> str:
+def _unsorted_reason(table: MaintainedTable, policy: Policy, now_ms: int) -> str:
     """Return why no more files of a clustered table are sorted."""
-    large = sum(file.size_bytes > TASK_BYTES_MAX for file in table.unsorted)
+    large = sum(file.size_bytes > policy.file_bytes_max for file in table.unsorted)
     if large:
         return (
-            f"{large} files that are not clustered are above {TASK_BYTES_MAX} bytes, more than "
-            "this process sorts: Spark's executors do (Table.optimize().executeCompaction())"
+            f"{large} files that are not clustered are above {policy.file_bytes_max} bytes: "
+            f"{_BY_SPARK}"
         )
     if table.unsorted and not table.is_quiet(now_ms):
         return (

@@ -30,6 +30,7 @@ from tidegate_messages.published_records import (
 from tidegate_producers.cached_clients import store_for
 from tidegate_producers.maintenance.machine import (
     DAY_MS,
+    TASK_BYTES_MAX,
     Budget,
     Chore,
     Plan,
@@ -60,6 +61,7 @@ from tidegate_producers.writing.optimize import (
     AGAIN,
     Bin,
     Compacting,
+    CompactionRunner,
     OptimizeRequest,
     Packer,
     bins_at,
@@ -118,14 +120,23 @@ class Stopped(Exception):
 
 
 class Maintainer:
-    """The maintainer of all tables that the settings name."""
+    """The maintainer of all tables that the settings name. `spark` writes files anew that are too
+    large for this process; without it they are left to others.
+    """
 
-    def __init__(self, settings: MaintainSettings, bus: Bus, running: Running) -> None:
+    def __init__(
+        self,
+        settings: MaintainSettings,
+        bus: Bus,
+        running: Running,
+        spark: CompactionRunner | None = None,
+    ) -> None:
         self._settings, self._section = settings, settings.maintain
         self._bus, self._topics, self._running = bus, settings.kafka.topics, running
         self._client = Client(bus, self._topics, running.clock, producer=NAME)
         self._registry = RegistryReader(bus, self._topics)
         self._budget = Budget(self._section.hour_bytes_max, self._section.day_bytes_max)
+        self._spark = spark
         self._tables: dict[UUID, KnownTable] = {}
         self._resting: dict[UUID, tuple[float, str]] = {}
         self._faults: dict[UUID, Faults] = {}
@@ -138,6 +149,7 @@ class Maintainer:
             round(1000 * self._section.file_age_s),
             None if interval_s is None else round(1000 * interval_s),
             DAY_MS,
+            self._section.hour_bytes_max if self._section.spark else TASK_BYTES_MAX,
         )
 
     def run(self, *, once: bool) -> None:
@@ -480,7 +492,9 @@ class Maintainer:
         results: list[CompactionResult] = []
         for each in bins:
             self._check_stop(known)
-            results += compact_here(compacting, [each])
+            is_large = each.size > TASK_BYTES_MAX
+            run = self._spark if is_large and self._spark is not None else compact_here
+            results += run(compacting, [each])
             self._spend(known, each.size)
             metrics.MAINTAIN_REWRITTEN.labels(known.record.name).inc(each.size)
         reach("after_compact")
@@ -567,7 +581,7 @@ class Maintainer:
             name = known.record.name if known else str(table)
             pause_s = self._faults.setdefault(table, Faults()).add(self._running.clock.boot_s())
             if known is not None:
-                known.snapshot = None
+                known.snapshot = known.facts = None
             self._rest(table, pause_s, reason_of(error))
             if is_fault(error):
                 metrics.FAULTS.labels(name, class_of(error)).inc()

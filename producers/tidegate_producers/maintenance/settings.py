@@ -32,6 +32,9 @@ class MaintainSection(Section):
     """Seconds between two vacuums of a table; none for no vacuum."""
     pause_s: float = Field(default=60.0, gt=0)
     """Seconds between two looks at the tables, if nothing is due."""
+    spark: dict[str, str] = Field(default_factory=dict)
+    """Spark's settings, such as `spark.remote`: of a session that writes files above 256 MiB anew.
+    """
 
     @model_validator(mode="after")
     def _hours_can_be_read(self) -> Self:

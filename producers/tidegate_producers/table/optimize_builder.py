@@ -7,7 +7,7 @@ Each column is cut into ranges of about equally many rows. The bits of the numbe
 are interleaved: rows that are near in all columns are near on the curve.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from math import ceil
 from typing import Any, Final
@@ -15,10 +15,11 @@ from typing import Any, Final
 import orjson
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from tidegate_delta.errors import InvalidRequest
+from tidegate_delta.errors import InvalidRequest, Misconfigured
 from tidegate_delta.log.actions import Add
 from tidegate_delta.schema.field_paths import FieldPath
 from tidegate_delta.snapshots.file_action_columns import adds_to_columns
@@ -38,6 +39,7 @@ from tidegate_producers.table.target_frame import (
 from tidegate_producers.writing.optimize import (
     Bin,
     Compacting,
+    CompactionRunner,
     Optimized,
     compact_files,
     compact_here,
@@ -216,6 +218,28 @@ class CompactionOnExecutors:
     def _sorted(self, compacting: Compacting, file_bin: Bin) -> CompactionResult:
         count = max(1, ceil(file_bin.size / compacting.file_bytes))
         return CompactionResult((), tuple(reordered(self._spark, compacting, file_bin.adds, count)))
+
+
+def on_session(given: Mapping[str, str]) -> CompactionRunner:
+    """Return a `CompactionRunner` on a session of these settings of Spark, such as `spark.remote`,
+    which starts with the first files.
+
+    Raises, when it is called: Misconfigured, for settings of which Spark makes no session.
+    """
+
+    def compact(compacting: Compacting, bins: Sequence[Bin]) -> Sequence[CompactionResult]:
+        builder = SparkSession.builder.appName("tidegate-maintain")
+        for name, value in given.items():
+            builder = builder.config(name, value)
+        try:
+            session = builder.getOrCreate()
+        except PySparkException as error:
+            raise Misconfigured(
+                f"maintain.spark: Spark makes no session of these settings ({error}); correct them"
+            ) from error
+        return CompactionOnExecutors(session)(compacting, bins)
+
+    return compact
 
 
 def metrics_of(root: str, optimized: Optimized) -> list[tuple[Any, ...]]:

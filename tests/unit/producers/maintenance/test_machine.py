@@ -70,7 +70,7 @@ def test_a_large_file_is_not_written_anew_for_a_few_small_ones() -> None:
         ),
         (
             of_files({"": [small(f"f{n}", TASK_BYTES_MAX + n, deleted=50) for n in range(1, 4)]}),
-            "Spark's executors",
+            "3 files with deleted rows are above 268435456 bytes: Spark writes these anew, if",
         ),
     ],
 )
@@ -122,6 +122,21 @@ def test_statistics_are_computed_once_no_writer_has_changed_rows_for_an_hour() -
     assert "bytes lack statistics: no more is read at once here" in reason
 
 
+def test_each_large_file_is_a_task_of_its_own_where_spark_writes_it() -> None:
+    large = [small(f"l{n}", TASK_BYTES_MAX + 1, deleted=50) for n in range(2)]
+    hollow = small("f", 1_000, deleted=50)
+    table = of_files({"": [*large, hollow]})
+    with_spark = replace(POLICY, file_bytes_max=TASK_BYTES_MAX + 1)
+    tasks, reason = tasks_of(table, with_spark, NOW_MS)
+    assert [task.bins for task in tasks] == [(("f",),), (("l0",),), (("l1",),)]
+    assert {task.kind for task in tasks} == {"purge"}
+    assert reason == "its files are few (3) or large, and few of its rows are deleted"
+    table = replace(table, clustered_by="k", unsorted=(*large, hollow))
+    tasks, reason = tasks_of(table, with_spark, NOW_MS)
+    assert {task.bins for task in tasks} >= {(("l0",),), (("l1",),)}
+    assert {task.kind for task in tasks} == {"recluster"}
+
+
 def test_a_check_comes_once_a_day_whatever_holds_the_files() -> None:
     daily = replace(POLICY, check_interval_ms=DAY_MS)
     for table in (many(5), replace(many(5), hindrance="it is clustered by k")):
@@ -148,7 +163,7 @@ def test_files_of_a_clustered_table_are_sorted_together_in_a_quiet_window() -> N
     giant = replace(table, unsorted=(small("giant", TASK_BYTES_MAX + 1),))
     tasks, reason = tasks_of(giant, POLICY, NOW_MS)
     assert tasks == []
-    assert "more than this process sorts: Spark's executors do" in reason
+    assert "1 files that are not clustered are above 268435456 bytes: Spark writes" in reason
     tasks, reason = tasks_of(replace(table, unsorted=()), POLICY, NOW_MS)
     assert tasks == []
     assert reason == "its files are clustered by k, but for 0 small"

@@ -33,7 +33,14 @@ from tidegate_producers.maintenance.maintenance_topic import (
 from tidegate_producers.maintenance.service import Maintainer
 from tidegate_producers.maintenance.settings import MaintainSettings
 from tidegate_producers.options import TableLocation
-from tidegate_producers.writing.optimize import Bin, bins_at
+from tidegate_producers.parquet.file_rewrite import CompactionResult
+from tidegate_producers.writing.optimize import (
+    Bin,
+    Compacting,
+    CompactionRunner,
+    bins_at,
+    compact_here,
+)
 from tidegate_runtime.kafka.client_protocols import TopicPartition
 from tidegate_runtime.service.health import Health
 from tidegate_runtime.service.runner import Running
@@ -52,10 +59,10 @@ class Maintained:
             self.line.write(pa.table({"k": [k, k + 100], "p": ["a", "b"]}))
         self.running = Running(self.line.client.clock, Health(self.line.client.clock))
 
-    def maintainer(self, **section: Any) -> Maintainer:
+    def maintainer(self, spark: CompactionRunner | None = None, **section: Any) -> Maintainer:
         given = {"file_age_s": 0, "pause_s": 0.001, **section}
         settings = MaintainSettings.model_validate({"maintain": given})
-        return Maintainer(settings, self.line.gate, self.running)
+        return Maintainer(settings, self.line.gate, self.running, spark)
 
     def run(self, **section: Any) -> None:
         self.maintainer(**section).run(once=True)
@@ -397,3 +404,18 @@ def test_a_single_round_ends_after_its_vacuums(
     assert {vacuums.begun.get(block=False) for _ in range(2)} == {"large", "other"}
     maintained.run()
     assert vacuums.begun.empty(), "another process knows of them"
+
+
+def test_a_file_that_is_too_large_here_is_left_to_spark_and_others_are_not(
+    maintained: Maintained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, seen = maintained.line.rows(), list[list[int]]()
+    monkeypatch.setattr(module, "TASK_BYTES_MAX", 0)
+
+    def spark(compacting: Compacting, bins: Sequence[Bin]) -> Sequence[CompactionResult]:
+        seen.append([len(each.adds) for each in bins])
+        return compact_here(compacting, bins)
+
+    maintained.maintainer(spark).run(once=True)
+    assert seen == [[FILES]]
+    assert (maintained.files, maintained.line.rows()) == (1, before)
