@@ -73,14 +73,14 @@ def figures(rounds: int) -> list[Figure]:
     SWEEPER.begin()
     state = table()
     kinds = (
-        ("a blind append", append, 0, APPEND_US, 29, "one file, statistics of three columns"),
-        ("a blind append, ten versions behind", append, 10, APPEND_US, 28, "the same"),
+        ("a blind append", append, 0, APPEND_US, 46, "one file, statistics of three columns"),
+        ("a blind append, ten versions behind", append, 10, APPEND_US, 47, "the same"),
         (
             "ten removes, two predicates",
             change,
             0,
             CHANGE_US,
-            39,
+            44,
             "ten files out, one in; every one compared with 63 others of its group",
         ),
         (
@@ -88,7 +88,7 @@ def figures(rounds: int) -> list[Figure]:
             change,
             1,
             CHANGE_US,
-            42,
+            49,
             f"behind an entry of {GROUP} such changes, too",
         ),
     )

@@ -13,9 +13,11 @@ from deltalake import DeltaTable, QueryBuilder
 
 from tests.integration.conftest import Line, own_topics, services
 from tests.integration.proposers import all_outcomes, append_with, create_table, read_topic
+from tests.integration.test_producer_cli import Terminal
 from tests.integration.waiting import until
 from tidegate_messages.codec import decode
 from tidegate_messages.published_records import CommitRecord, TableRecord
+from tidegate_producers.cli import table_commands
 from tidegate_producers.writing.table_moves import move
 from tidegate_runtime.client.client import Client
 from tidegate_runtime.kafka.confluent_bus import KafkaBus
@@ -108,3 +110,36 @@ def test_writers_go_on_while_a_table_moves_and_committers_are_killed(
         assert registry[table.table].topic_partition == home
         head = len(versions(table)) - 1
         until(lambda: published(line.kafka) >= set(range(head + 1)), "all versions are published")
+
+
+def test_an_operator_sees_which_moves_even_out_the_load_and_applies_them(
+    broker: str, tmp_path: Path
+) -> None:
+    with services(own_topics(broker, 2), tmp_path) as line:
+        line.started("committer")
+        tables = [create_table(line.kafka, line.tables / name) for name in ("a", "b", "idle")]
+        terminal = Terminal(line)
+        for table in tables:
+            arguments = ("move", table.name, "--to-partition", "0")
+            terminal.json(table_commands.app, *arguments)
+        writers = [each for t in tables[:2] for each in append_with(line.kafka, t, 1, 20)]
+        for writer in writers:
+            writer.join(WAIT_S)
+        shown = terminal.json(table_commands.app, "move", "--balance")
+        [planned] = shown["moves"]
+        assert not shown["applied"]
+        assert (planned["from"], planned["to"]) == (0, 1)
+        assert planned["name"] in ("a", "b"), "who writes nothing stays"
+        assert _homes(line) == {"a": 0, "b": 0, "idle": 0}
+        applied = terminal.json(table_commands.app, "move", "--balance", "--apply")
+        assert applied == {**shown, "applied": True}
+        assert _homes(line) == {"a": 0, "b": 0, "idle": 0} | {planned["name"]: 1}
+        assert terminal.json(table_commands.app, "move", "--balance")["moves"] == []
+        [again] = append_with(line.kafka, tables[0], 1, 1)
+        again.join(WAIT_S)
+        assert {outcome.status for outcome in all_outcomes([*writers, again])} == {"committed"}
+
+
+def _homes(line: Line) -> dict[str, int]:
+    registry = read_registry(KafkaBus(line.kafka, "test"), line.kafka.topics)
+    return {record.name: record.topic_partition for record in registry.values()}

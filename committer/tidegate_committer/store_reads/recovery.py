@@ -61,7 +61,9 @@ from tidegate_messages.published_records import TableRecord
 from tidegate_runtime.storage.log_store import LogStore
 from tidegate_runtime.storage.overwrite_detection import SERVE_ANEW, check_not_overwritten
 from tidegate_runtime.table_io.deletion_vector_reader import live_rows
+from tidegate_runtime.table_io.log_reader import read_each
 from tidegate_runtime.table_io.open_table import (
+    decode_commit,
     log_extent,
     open_keys,
     open_snapshot,
@@ -290,14 +292,28 @@ def read_entry(store: LogStore, version: int) -> Entry | None:
     return entry_of(commit, sha256(content), len(content))
 
 
+def read_entries(store: LogStore, versions: Sequence[int]) -> Iterator[Entry | None]:
+    """Yield the entries of versions, in the order given, or None for one that there is not.
+
+    Raises: as `read_entry`, in its turn.
+    """
+    contents = read_each(store, map(commit_name, versions))
+    for version, content in zip(versions, contents, strict=True):
+        if content is None:
+            yield None
+        else:
+            yield entry_of(decode_commit(store, version, content), sha256(content), len(content))
+
+
 def entries(store: LogStore, versions: range, past: Mapping[int, Entry] = NO_PAST) -> list[Entry]:
     """Return the entries of some versions, ascending, from after the last missing one on.
 
     `past` are some that were read earlier. Raises: BrokenLog, for a torn or foreign file;
     Unavailable.
     """
-    read = (past.get(version) or read_entry(store, version) for version in reversed(versions))
-    contiguous = [entry for entry in takewhile(lambda entry: entry is not None, read) if entry]
+    read = read_entries(store, [version for version in reversed(versions) if version not in past])
+    found = (past[version] if version in past else next(read) for version in reversed(versions))
+    contiguous = [entry for entry in takewhile(lambda entry: entry is not None, found) if entry]
     return contiguous[::-1]
 
 

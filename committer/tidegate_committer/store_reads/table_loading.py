@@ -5,11 +5,9 @@ meanwhile goes on with the table's other proposals. They stay in the table's sta
 proposal (`state/version_history.py`).
 """
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
 
 from tidegate_committer.dependencies import Dependencies
 from tidegate_committer.state.log_entry import Entry
@@ -81,12 +79,6 @@ def _read(
 FETCHED_MAX: Final = 64
 """Versions before the window that are read while the table waits; more count as history."""
 
-SLICE: Final = 128
-"""Versions that are read at a time."""
-
-REMOTE_READS: Final = 16
-"""Concurrent requests to an object store. A local disk is as fast with one at a time."""
-
 
 @dataclass
 class VersionHistory:
@@ -114,7 +106,8 @@ class VersionHistory:
 
         Raises: BrokenLog; Unavailable.
         """
-        for version, entry in self._read(versions):
+        left = [version for version in reversed(versions) if version not in self.entries]
+        for version, entry in zip(left, recovery.read_entries(self.store, left), strict=True):
             if entry is None:
                 self.is_whole = True
                 break
@@ -124,15 +117,3 @@ class VersionHistory:
                 self.is_full = True
                 break
         return self
-
-    def _read(self, versions: range) -> Iterator[tuple[int, Entry | None]]:
-        left = [version for version in reversed(versions) if version not in self.entries]
-        if urlsplit(self.store.root).scheme in ("file", "memory"):
-            for version in left:
-                yield version, recovery.read_entry(self.store, version)
-            return
-        with ThreadPoolExecutor(REMOTE_READS, thread_name_prefix="history") as threads:
-            for start in range(0, len(left), SLICE):
-                batch = left[start : start + SLICE]
-                read = threads.map(lambda version: recovery.read_entry(self.store, version), batch)
-                yield from zip(batch, read, strict=True)

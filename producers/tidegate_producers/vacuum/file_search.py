@@ -17,7 +17,7 @@ from tidegate_delta.snapshots.replay import LogPart, parse_log_file
 from tidegate_messages.proposal import ROW_INTENT, Proposal
 from tidegate_producers.vacuum.vacuum_plan import FOUND_SCHEMA
 from tidegate_runtime.storage.log_store import LogStore
-from tidegate_runtime.table_io.log_reader import of_table, read_content
+from tidegate_runtime.table_io.log_reader import of_table, read_each
 from tidegate_runtime.table_io.table_files import (
     data_files,
     keys_below,
@@ -53,9 +53,9 @@ def removed_in_log(store: LogStore, version: int) -> tuple[pa.Table, int]:
     """
     parts: list[pa.Table] = []
     first, oldest = 0, version + 1
-    for number in range(version, -1, -1):
-        content = read_content(store, commit_name(number)) if number >= first else None
-        if content is None:
+    numbers = range(version, -1, -1)
+    for number, content in zip(numbers, read_each(store, map(commit_name, numbers)), strict=True):
+        if content is None or number < first:
             break
         oldest = number
         part = _part(store, number, content)
@@ -76,8 +76,8 @@ def files_named_since(store: LogStore, version: int, head: int) -> pa.ChunkedArr
     Raises: BrokenLog (`LogGap`, `CorruptCommit`); Unavailable.
     """
     chunks: list[pa.Array] = []
-    for number in range(version, head + 1):
-        content = read_content(store, commit_name(number))
+    numbers = range(version, head + 1)
+    for number, content in zip(numbers, read_each(store, map(commit_name, numbers)), strict=True):
         if content is None:
             raise BrokenLog(
                 f"{commit_name(number)} of table {store.root} is gone, so it is not known which "

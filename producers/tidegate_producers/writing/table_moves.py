@@ -5,7 +5,7 @@ topic take new tables; those that exist go there by a move.
 """
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -64,11 +64,14 @@ def recent_rates(bus: Bus, topics: Topics, now_ms: int) -> dict[UUID, float]:
 
     Raises: Unavailable; Misconfigured, if the topic `commits` is missing.
     """
-    rates: dict[UUID, float] = {}
+    rates: defaultdict[UUID, float] = defaultdict(float)
     with closing(bus.reader()) as reader:
         for number in range(bus.partitions(topics.commits)):
-            rates |= _rates_of(reader, TopicPartition(topics.commits, number), now_ms)
-    return rates
+            # One that has moved meanwhile has versions on both partitions.
+            at = TopicPartition(topics.commits, number)
+            for table, rate in _rates_of(reader, at, now_ms).items():
+                rates[table] += rate
+    return dict(rates)
 
 
 def _rates_of(reader: Reader, at: TopicPartition, now_ms: int) -> dict[UUID, float]:

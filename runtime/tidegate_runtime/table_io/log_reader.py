@@ -2,11 +2,12 @@
 
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain, islice, pairwise
 from typing import Final
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
@@ -43,6 +44,12 @@ large ones stay within a processor's cache.
 
 THREADS_MAX: Final = 4
 """Threads that convert commits to columns: more would wait for one another, and for the reads."""
+
+READS_AHEAD: Final = 16
+"""How many files of a log in an object store are read at once. A local disk is as fast with one."""
+
+AHEAD_BYTES: Final = 16 << 20
+"""Bytes that are read ahead, if files are as large as the largest one so far."""
 
 _Contents = list[tuple[str, bytes]]
 """Names and bytes of files of the log."""
@@ -120,6 +127,34 @@ def read_content(store: LogStore, name: str) -> bytes | None:
     return content
 
 
+def read_each(store: LogStore, names: Iterable[str]) -> Iterator[bytes | None]:
+    """Yield the bytes of files of the log, in order, or None for one that is missing.
+
+    Of an object store several are read at once, so some may be read that nobody takes.
+    Raises: as `read_content`, in its turn.
+    """
+    if urlsplit(store.root).scheme in ("file", "memory"):
+        yield from (read_content(store, name) for name in names)
+        return
+    left, under_way = iter(names), deque[Future[bytes | None]]()
+    # The first one is read alone: the others are likely to be as large.
+    ahead, largest = 1, 1
+    with ThreadPoolExecutor(READS_AHEAD, thread_name_prefix="log") as pool:
+        try:
+            while True:
+                for name in islice(left, max(0, ahead - len(under_way))):
+                    under_way.append(pool.submit(read_content, store, name))
+                if not under_way:
+                    return
+                content = under_way.popleft().result()
+                yield content
+                largest = max(largest, len(content or b""))
+                ahead = max(1, min(READS_AHEAD, AHEAD_BYTES // largest))
+        finally:
+            for reading in under_way:
+                reading.cancel()
+
+
 def read_deltas(
     store: LogStore, listed: Sequence[LogFile], files: pa.Schema = ADD_SCHEMA
 ) -> list[LogPart]:
@@ -179,8 +214,7 @@ def _contents(store: LogStore, listed: Sequence[LogFile]) -> Iterator[_Contents]
     """
     contents: _Contents = []
     size = 0
-    for file in listed:
-        content = read_content(store, file.name)
+    for file, content in zip(listed, read_each(store, (file.name for file in listed)), strict=True):
         if content is None:
             raise BrokenLog(
                 f"{file.name} of table {store.root} was listed and is gone: open the table again",

@@ -226,8 +226,13 @@ def read_commit(store: LogStore, version: int) -> tuple[Commit, bytes] | None:
     Raises: BrokenLog (`CorruptCommit`); Unavailable.
     """
     content = read_content(store, commit_name(version))
+    return None if content is None else (decode_commit(store, version, content), content)
+
+
+def decode_commit(store: LogStore, version: int, content: bytes) -> Commit:
+    """Return the commit of a version's bytes. Raises: BrokenLog (`CorruptCommit`)."""
     with of_table(store.root), about(f"version {version}"):
-        return None if content is None else (Commit.decode(version, content), content)
+        return Commit.decode(version, content)
 
 
 def refresh(store: LogStore, snapshot: Snapshot) -> Snapshot:

@@ -3,6 +3,7 @@
 from unittest import mock
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from tidegate_messages.table_home import partition_of
 from tidegate_messages.topics import Topics
 from tidegate_producers.writing import table_moves
 from tidegate_producers.writing.table_moves import RECENT_S, Move, balanced, recent_rates
+from tidegate_runtime.kafka.client_protocols import TopicPartition
 
 PARTITIONS = 3
 Rates = list[tuple[int, float]]
@@ -76,6 +78,10 @@ def test_the_rate_of_a_table_is_that_of_its_versions_of_late() -> None:
     now_ms = gate.clock.now_ms()
     assert recent_rates(gate.bus, topics, now_ms) == {TABLE: 4 / RECENT_S}
     assert recent_rates(gate.bus, topics, now_ms + 2_000 * int(RECENT_S)) == {}
+    last = gate.records(topics.commits)[-1]
+    gate.bus.append(TopicPartition(topics.commits, 1), last.key, last.value, last.headers)
+    after_a_move = recent_rates(gate.bus, topics, now_ms)
+    assert after_a_move == {TABLE: pytest.approx(5 / RECENT_S)}
 
 
 def test_where_there_are_too_many_records_the_rate_is_that_of_the_newest() -> None:
