@@ -157,7 +157,7 @@ class CdcPublisher:
             if head is None:
                 self._to_open.pop(table, None)
             else:
-                if table in self._to_open:
+                if table not in self._streams:
                     self._open_waiting()
                 self._catch_up(record, head, self._turn_ends_s())
             self._quarantine.tell()
@@ -300,10 +300,14 @@ class CdcPublisher:
         return False
 
     def _open_waiting(self) -> None:
-        """Take over all tables that wait for it: their turns came while others were taken over."""
+        """Take over all tables that wait for it, as their turns came while others were taken over.
+
+        On return no table is being taken over that waited for it before.
+        """
         with self._opening:
             waiting, self._to_open = self._to_open, {}
-            self._open(list(waiting.values()))
+            if waiting:
+                self._open(list(waiting.values()))
 
     def _open(self, tables: Sequence[TableRecord]) -> None:
         """Take tables over: fence their previous owners first, then read their positions.

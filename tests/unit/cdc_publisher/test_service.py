@@ -1,10 +1,11 @@
 """The publisher over tables on disk, an in-memory registry and in-memory change topics."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from math import inf
 from pathlib import Path
-from threading import Event, Lock
+from queue import Queue
+from threading import Lock, Semaphore
 from typing import Any
 from unittest import mock
 from uuid import UUID
@@ -493,39 +494,41 @@ def test_tables_noticed_while_another_is_opened_are_opened_together_by_one_reade
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    one = publisher(bus)
+    one = publisher(bus, snapshot_mode="initial")
     one.poll()
     new = [WrittenTable(tmp_path / f"n{at}", id=UUID(int=at)).create() for at in range(3, 6)]
     for table in new:
         table.register(bus.producer(), TOPICS)
-    is_read, may_go_on, reading, reads = Event(), Event(), Lock(), list[int]()
+        table.append(rows(table.id.int))
+    reading, reads = Lock(), Queue[int]()
+    may_go_on = Semaphore(0)
 
     def read(*_: object) -> dict[UUID, Any]:
         assert reading.acquire(blocking=False), "older positions would replace newer ones"
-        reads.append(len(topics))
-        is_read.set()
-        assert may_go_on.wait(30)
+        reads.put(len(topics))
+        assert may_go_on.acquire(timeout=30)
         reading.release()
         return {table: one.position for table, one in topics.items() if one.position}
 
     monkeypatch.setattr(PositionReader, "read", read)
     first, second, third = new
-    with ThreadPoolExecutor(2) as pool:
-        opened = pool.submit(one.notice, first.notification())
-        assert is_read.wait(30)
+    with ThreadPoolExecutor(3) as pool:
+        turns = [pool.submit(one.notice, first.notification())]
+        assert reads.get(timeout=30) == 3
         for table in (second, third):
             one.notice(table.notification())
         assert set(one.unfinished) == {second.id, third.id}, "nobody waits in a notice"
-        turn = pool.submit(one.go_on, second.id)
-        may_go_on.set()
-        for future in (opened, turn):
-            future.result(30)
-    one.go_on(third.id)
+        turns.append(pool.submit(one.go_on, second.id))
+        may_go_on.release()
+        assert reads.get(timeout=30) == 5, "one more reading for both"
+        turns.append(pool.submit(one.go_on, third.id))
+        assert not wait(turns[-1:], timeout=0.5).done, "it is being opened in another turn"
+        may_go_on.release()
+        for turn in turns:
+            turn.result(30)
     for table in new:
-        table.append(rows(table.id.int))
-        one.notice(table.notification())
         assert ids(topics[table.id]) == [table.id.int]
-    assert reads == [3, 5], "one more reading for both"
+    assert reads.empty()
 
 
 def test_a_pass_opens_a_table_that_waits_for_it_even_if_its_position_has_advanced(
