@@ -42,7 +42,7 @@ BUILD_REQUIRES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb
 
 # A part of the night ends with the test that is running when its minutes are over.
 budget = -o log_cli=true --log-cli-level=INFO --log-cli-format='%(asctime)s %(message)s' \
-	--session-timeout=$(shell echo $$((60 * $(1))))
+	--session-timeout=$(shell echo $$((60 * ($(1)))))
 heading = @printf '\n=== %s\n' "$(1)"
 
 help: ## this list
