@@ -406,7 +406,7 @@ def test_a_single_round_ends_after_its_vacuums(
     assert vacuums.begun.empty(), "another process knows of them"
 
 
-def test_a_file_that_is_too_large_here_is_left_to_spark_and_others_are_not(
+def test_a_file_that_is_too_large_here_is_left_to_spark(
     maintained: Maintained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, seen = maintained.line.rows(), list[list[int]]()
