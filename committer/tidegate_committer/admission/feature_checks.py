@@ -11,7 +11,7 @@ from typing import Final
 
 import orjson
 
-from tidegate_committer.intake.candidate import BACKFILL, UNBACKFILL, Candidate
+from tidegate_committer.intake.candidate import BACKFILL, COMPUTE_STATS, UNBACKFILL, Candidate
 from tidegate_committer.intake.proposal_actions import CheckedActions
 from tidegate_committer.intake.refusals import (
     BAD_PROTOCOL,
@@ -122,7 +122,7 @@ CLUSTERING: Final = "delta.clustering"
 WITH_FEATURE: Final = {CLUSTERING: "clustering"}
 """Domains of table features that a proposal may write, and the feature that each requires."""
 
-IN_PLACE: Final = frozenset({DROP_FEATURE, "COMPUTE STATS", BACKFILL, UNBACKFILL})
+IN_PLACE: Final = frozenset({DROP_FEATURE, COMPUTE_STATS, BACKFILL, UNBACKFILL})
 """Operations that add files again unchanged. They may repeat vectors where no new ones are allowed.
 """
 
@@ -142,7 +142,7 @@ MARK_MAX: Final = 2**62
 _COUNT: Final = "actions.add.stats.numRecords"
 
 MAY_BE_TIGHT: Final = frozenset(
-    {"Manual Update", "COMPUTE STATS", "RESTORE", "CLONE", BACKFILL, UNBACKFILL}
+    {"Manual Update", COMPUTE_STATS, "RESTORE", "CLONE", BACKFILL, UNBACKFILL}
 )
 """Operations that repeat vectors together with statistics which another writer made."""
 

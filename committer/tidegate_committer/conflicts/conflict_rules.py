@@ -162,7 +162,7 @@ __all__ = [
     "follow",
 ]
 
-RULES_VERSION: Final = 18
+RULES_VERSION: Final = 19
 """Raised with every change that can change a decision. Every entry names it, so that a committer
 knows whether the rejections that an entry implies were decided by its own rules.
 """

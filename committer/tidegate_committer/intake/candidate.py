@@ -49,6 +49,9 @@ UNBACKFILL = "ROW TRACKING UNBACKFILL"
 ROW_ID_OPERATIONS = frozenset({BACKFILL, UNBACKFILL})
 """Operations that add files again only to give them row ids, or to remove these."""
 
+COMPUTE_STATS = "COMPUTE STATS"
+"""The operation that adds files again only to give them statistics."""
+
 REPLACES_TABLE = frozenset(name for name in CHANGES_DATA if "REPLACE TABLE" in name)
 """Operations that replace the table's definition and all of its files."""
 

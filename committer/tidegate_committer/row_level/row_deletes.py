@@ -243,11 +243,11 @@ def come_for(
     candidate: Candidate, winner: Entry, known: FetchedInputs
 ) -> tuple[tuple[str, Mapping[str, str | None]], ...]:
     """Return the files that a winner added and that matter to what a proposal read."""
-    if not (winner.revised or winner.moved or winner.returned):
+    if not (winner.revised or winner.moved or winner.returned or winner.counted):
         return winner.added
     # A compaction's new files hold no new rows, and those that it had replaced and that came back
-    # hold none either. Revised files are compared as removed ones.
-    ignored = winner.moved_to | winner.returned
+    # hold none either, nor those that got statistics. Revised files are compared as removed ones.
+    ignored = winner.moved_to | winner.returned | winner.counted
     if candidate.tolerates_row_deletes:
         ignored |= _lost_rows(candidate, winner, known)
     elif not candidate.reads.whole_table:

@@ -8,12 +8,17 @@ A write summary has the effects of one or more winners with which proposals can 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, chain, repeat
 from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
 from tidegate_committer.cached_property import CachedProperty
-from tidegate_committer.intake.candidate import BACKFILL, ROW_ID_OPERATIONS, Candidate
+from tidegate_committer.intake.candidate import (
+    BACKFILL,
+    COMPUTE_STATS,
+    ROW_ID_OPERATIONS,
+    Candidate,
+)
 from tidegate_committer.intake.proposal_actions import (
     PartitionKey,
     PartitionValues,
@@ -144,6 +149,24 @@ class Entry:
     def moved_to(self) -> frozenset[str]:
         """The new files into which a compaction moved rows."""
         return frozenset(move.target for move in self.moved.values())
+
+    @CachedProperty
+    def counted(self) -> frozenset[str]:
+        """Its files that were in the table before, and only got statistics.
+
+        The committer took them from a proposal by that operation: each is the file that it was,
+        with the same deletion vector.
+        """
+        origin = self.provenance
+        by = [one.operation for one in origin.accepted] if origin else []
+        by = by or [self.operation if self.proposal_id is not None else None]
+        if COMPUTE_STATS not in by:
+            return frozenset()
+        counts = origin.files_added if origin and len(by) > 1 else (len(self.added),)
+        members = chain.from_iterable(map(repeat, by, counts))
+        files = zip(self.added, members, strict=False)
+        counted = frozenset(path for (path, _), operation in files if operation == COMPUTE_STATS)
+        return counted - self.removed
 
     @CachedProperty
     def write_summary(self) -> WriteSummary:

@@ -165,9 +165,7 @@ class MaintainedTable:
         return counting_points(len(self.uncounted), self.files)
 
     def is_quiet(self, now_ms: int) -> bool:
-        """Whether writers have changed no rows for an hour: what would conflict with them may
-        run.
-        """
+        """Whether writers have changed no rows for an hour: what conflicts with them may run."""
         return now_ms - self.arrived_ms >= COLD_AFTER_MS
 
 
@@ -470,15 +468,14 @@ def _paths(bins: Iterable[_Bin]) -> set[str]:
 
 
 def _counts(table: MaintainedTable, taken: set[str], now_ms: int) -> Iterator[_Bin]:
-    """Yield each file without statistics, in a quiet window: to who reads the table it comes anew,
-    and conflicts with their proposals.
+    """Yield each file without statistics that is an hour old: until then it may be packed, which
+    gives it some.
     """
-    if not table.is_quiet(now_ms):
-        return
     why = "they lack statistics, and each scan reads them"
     points = table.counting_points / max(1, len(table.uncounted))
     for file in sorted(table.uncounted, key=lambda file: file.path):
-        if file.size_bytes <= TASK_BYTES_MAX and file.path not in taken:
+        is_old = now_ms - file.modified_ms >= COLD_AFTER_MS
+        if is_old and file.size_bytes <= TASK_BYTES_MAX and file.path not in taken:
             yield _Bin("", (file,), why, points)
 
 
@@ -586,11 +583,9 @@ def _reason(table: MaintainedTable, policy: Policy, now_ms: int, *, waits: bool)
         )
     small = [file for file in files if _is_small(file, table)]
     young = [file for file in small if now_ms - file.modified_ms < policy.file_age_ms]
-    if table.uncounted and not table.is_quiet(now_ms):
-        return (
-            f"{len(table.uncounted)} files lack statistics, which are computed once no writer has "
-            "changed rows for an hour"
-        )
+    fresh = sum(now_ms - file.modified_ms < COLD_AFTER_MS for file in table.uncounted)
+    if fresh:
+        return f"{fresh} files lack statistics, which are computed once they are an hour old"
     if any(file.size_bytes > TASK_BYTES_MAX for file in table.uncounted):
         return f"files above {TASK_BYTES_MAX} bytes lack statistics: no more is read at once here"
     if table.packing_points <= 0:

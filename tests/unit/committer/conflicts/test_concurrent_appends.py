@@ -112,6 +112,26 @@ def test_a_partition_whose_moment_names_no_zone_is_met_by_any_zone(text: str, ve
     assert rule(gate, delete(is_("=", "2024-01-01 05:30:00", "at", "timestamp"))) == verdict
 
 
+@pytest.mark.parametrize("reads", [ReadSet(whole_table=True), ReadSet(predicates=(is_("=", 7),))])
+def test_files_that_only_got_statistics_hold_no_new_rows(gate: Gate, reads: ReadSet) -> None:
+    def again(path: str, operation: str) -> Proposal:
+        repeated = add(path, dataChange=False, **between(6, 9))
+        operated = Operation(name=operation)
+        return proposal(repeated, operation=operated, reads=ReadSet(), read_version=2)
+
+    def merge(path: str, version: int) -> Proposal:
+        return proposal(add(path), read_version=version, reads=reads)
+
+    gate.ask(proposal(add("older"), read_version=1))
+    counted = gate.ask(again("old", "COMPUTE STATS"), again("older", "COMPUTE STATS"))
+    assert [(one.status, one.version) for one in counted] == [("committed", 3)] * 2
+    gate.restart()
+    assert rule(gate, merge("a", 2)) == "committed"
+    assert rule(gate, merge("b", 2)) == "concurrent_append", "of `a`"
+    assert rule(gate, again("old", "WRITE")) == "committed"
+    assert rule(gate, merge("c", 4)) == "concurrent_append", "only by that operation"
+
+
 def test_each_scan_is_checked_against_each_file(gate: Gate) -> None:
     gate.ask(proposal(add("new", **between(6, 9)), add("far", **between(60, 90)), read_version=1))
     assert rule(gate, delete(is_("=", 5), is_("=", 70))) == "concurrent_append"

@@ -106,16 +106,17 @@ def test_deleted_rows_are_purged_where_the_table_has_many() -> None:
     assert tasks_of(of_files({"": few}), POLICY, NOW_MS)[0] == []
 
 
-def test_statistics_are_computed_once_no_writer_has_changed_rows_for_an_hour() -> None:
+def test_statistics_are_computed_of_files_that_are_an_hour_old() -> None:
     files = [small(f"f{n}", MIB) for n in range(4)]
-    table = replace(of_files({"": files}), uncounted=tuple(files[:2]), arrived_ms=NOW_MS - HOUR_MS)
+    table = replace(of_files({"": files}), uncounted=tuple(files[:2]), arrived_ms=NOW_MS)
     [task], _ = tasks_of(table, POLICY, NOW_MS)
     assert (task.kind, task.bins, task.points) == ("statistics", (("f0",), ("f1",)), 5.0)
     assert task.why.startswith("2 files of 2097152 bytes are counted: they lack statistics")
     assert table.health == 95
-    tasks, reason = tasks_of(table, POLICY, NOW_MS - 1)
+    fresh = replace(table, uncounted=tuple(replace(file, modified_ms=NOW_MS) for file in files[:2]))
+    tasks, reason = tasks_of(fresh, POLICY, NOW_MS)
     assert tasks == []
-    assert "2 files lack statistics, which are computed once no writer" in reason
+    assert reason == "2 files lack statistics, which are computed once they are an hour old"
     giant = replace(table, uncounted=(small("giant", TASK_BYTES_MAX + 1),))
     tasks, reason = tasks_of(giant, POLICY, NOW_MS)
     assert tasks == []
