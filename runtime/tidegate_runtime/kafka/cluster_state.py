@@ -24,6 +24,7 @@ from tidegate_runtime.kafka.client_protocols import ANSWER_S, Offset, TopicParti
 from tidegate_runtime.kafka.librdkafka import (
     LATEST,
     LIBRARY,
+    find_leaders,
     from_librdkafka,
     make_client,
     offset_of,
@@ -172,6 +173,9 @@ class ClusterState:
 
     def _ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Offset]:
         offset_specs = {to_librdkafka(topic_partition): LATEST for topic_partition in partitions}
+        topics = {each.topic for each in partitions}
+        with self._answering(f"look up the leaders of {', '.join(sorted(topics))}"):
+            find_leaders(self._admin, topics, ANSWER_S)
         answers = self._admin.list_offsets(offset_specs, request_timeout=ANSWER_S)
         ends = {}
         for topic_partition, answer in answers.items():

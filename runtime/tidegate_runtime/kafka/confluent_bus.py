@@ -181,7 +181,9 @@ class KafkaBus:
 
     def _administration(self) -> AdminClient:
         if self._admin is None:
-            self._admin = make_client(AdminClient, self._config(tunable={}, fixed={}))
+            # To look at a topic that is missing does not create it.
+            fixed = {"allow.auto.create.topics": False}
+            self._admin = make_client(AdminClient, self._config(tunable={}, fixed=fixed))
         return self._admin
 
     def _config(self, tunable: Mapping[str, Any], fixed: Mapping[str, Any]) -> dict[str, Any]:

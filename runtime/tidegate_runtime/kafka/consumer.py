@@ -38,6 +38,7 @@ from tidegate_runtime.kafka.client_protocols import (
 from tidegate_runtime.kafka.librdkafka import (
     EARLIEST,
     LATEST,
+    find_leaders,
     from_librdkafka,
     is_retriable,
     make_client,
@@ -386,6 +387,7 @@ class KafkaReader:
         self._connect = connect
         self._connected: Consumer | None = None
         self._administration = administration
+        self._leaders_known: set[str] = set()
         self._next: dict[TopicPartition, Offset] = {}
         self._ends_seen: dict[TopicPartition, Offset] = {}
 
@@ -453,6 +455,9 @@ class KafkaReader:
         if not topic_partitions:
             return [{} for _ in specs]
         administration, ends = self._administration(), time.monotonic() + timeout_s
+        unknown = {each.topic for each in topic_partitions} - self._leaders_known
+        find_leaders(administration, unknown, timeout_s)
+        self._leaders_known |= unknown
         requested = [
             administration.list_offsets(
                 {to_librdkafka(each): spec for each in topic_partitions},

@@ -7,13 +7,16 @@ anyway, so one line is enough.
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RdPartition
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # public, not declared so
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not declared so
+    AdminClient,
+    OffsetSpec,
+)
 
 from tidegate_delta.errors import (
     Fenced,
@@ -161,6 +164,20 @@ _PASSING: Final = frozenset(
 EARLIEST: Final[Any] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # it has no types
 LATEST: Final[Any] = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # it has no types
 """The first and the end offset, as `AdminClient.list_offsets` takes them."""
+
+
+def find_leaders(admin: AdminClient, topics: Iterable[str], timeout_s: float) -> None:
+    """Have librdkafka look up the leaders of topics, before `list_offsets` of them.
+
+    `list_offsets` would look up those that it does not know, and may end the process with a
+    segmentation fault where their metadata come just then: two threads run one operation, and one
+    of them frees it (`rd_kafka_topic_partition_list_query_leaders_async`).
+    Raises: KafkaException, for a missing topic too.
+    """
+    for topic in topics:
+        error = admin.list_topics(topic, timeout=timeout_s).topics[topic].error
+        if error is not None:
+            raise KafkaException(error)
 
 
 def offset_of(answer: Future[Any], timeout_s: float) -> Offset:

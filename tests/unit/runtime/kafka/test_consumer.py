@@ -76,11 +76,13 @@ class Failing:
     def __init__(self, times: int, code: int | None) -> None:
         self.left = times
         self.code = code
+        self.calls: list[str] = []
 
     def list_offsets(
         self, specs: dict[RdPartition, Any], isolation_level: Any, request_timeout: float
     ) -> dict[RdPartition, Future[Any]]:
         """Return the bounds 2 and 7, after the failures."""
+        self.calls.append("list_offsets")
         answers: dict[RdPartition, Future[Any]] = {at: Future() for at in specs}
         for at, future in answers.items():
             if self.left > 0:
@@ -95,6 +97,7 @@ class Failing:
 
     def list_topics(self, topic: str, timeout: float) -> Any:
         """Return metadata that lists the topic."""
+        self.calls.append(f"list_topics {topic}")
         return type("Found", (), {"topics": {topic: type("Topic", (), {"error": None})}})
 
 
@@ -118,6 +121,15 @@ def test_a_broker_that_does_not_answer_is_queried_again(
 ) -> None:
     monkeypatch.setattr(kafka_reader, "_PAUSE_S", 0.0)
     assert reader(2, code).bounds(AT) == (2, 7)
+
+
+def test_leaders_are_known_before_offsets_are_listed() -> None:
+    """librdkafka 2.16 may crash where `list_offsets` has to look them up."""
+    administration = Failing(0, None)
+    one = KafkaReader(mock.Mock(), lambda: cast("AdminClient", administration))
+    listed = ["list_offsets", "list_offsets"]
+    assert one.bounds(AT) == one.bounds(AT) == (2, 7)
+    assert administration.calls == [f"list_topics {AT.topic}", *listed, *listed]
 
 
 def test_who_never_answers_is_unavailable_when_the_time_is_up() -> None:
