@@ -31,7 +31,7 @@ SERVICES := committer checkpointer cdc-publisher producers console
 # Stores besides S3: images have their libraries where asked (deploy/Dockerfile, STORES).
 STORES := gcs adls
 # What images have besides: schemas in a registry, spans.
-EXTRAS := registry otel
+EXTRAS := registry otel spark-connect
 comma := ,
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links

@@ -106,7 +106,7 @@ dependencies)
     locks="$3 $(echo "${4:-}" | sed 's/\bs3\b//')"
     for lock in $locks; do
         [ -f "requirements/$lock.txt" ] || {
-            echo "no requirements/$lock.txt: images are made of committer, checkpointer, cdc-publisher, producers or console with registry and otel, STORES of s3, gcs, adls" >&2
+            echo "no requirements/$lock.txt: images are made of committer, checkpointer, cdc-publisher, producers or console with registry, otel and spark-connect, STORES of s3, gcs, adls" >&2
             exit 2
         }
     done

@@ -71,7 +71,7 @@ def test_an_image_runs_as_nobody_with_an_init_and_has_labels(
     ("image", "locks"),
     [
         ("committer", (*SERVICES, "registry", "otel")),
-        ("producers", ("producers", "registry", "otel")),
+        ("producers", ("producers", "registry", "otel", "spark-connect")),
         ("console", ("console", "otel")),
     ],
 )
@@ -131,6 +131,8 @@ def test_spark_and_java_are_among_the_producers(images: dict[str, str]) -> None:
     assert said == "4.2.0"
     assert in_image(images["producers"], "java", "-version") == ""
     assert "append.py" in in_image(images["producers"], "ls", "/opt/tidegate/jobs")
+    connect = "import grpc, pyspark.sql.connect.session; print('there')"
+    assert in_image(images["producers"], "python", "-c", connect) == "there"
 
 
 def test_the_producers_have_the_pinned_jars_for_ingest(images: dict[str, str]) -> None:

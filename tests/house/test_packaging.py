@@ -10,7 +10,7 @@ from tests.house import tree
 
 ALL = "requirements/all.txt"
 SERVICES = ("committer", "checkpointer", "cdc-publisher", "producers", "console")
-EXTRAS = ("registry", "otel", "gcs", "adls")
+EXTRAS = ("registry", "otel", "spark-connect", "gcs", "adls")
 PINNED = re.compile(r"^(?P<name>[a-z0-9][a-z0-9._-]*)==(?P<version>[^\s;\\]+)(?P<marker> ;[^\\]*)?")
 
 

@@ -96,12 +96,13 @@ def test_the_steps_make_the_services_and_they_start(tmp_path: Path, machine: str
 
 
 LOCKS = ("committer", "checkpointer", "cdc-publisher", "producers", "console")
+EXTRAS = ("gcs", "adls", "registry", "otel", "spark-connect")
 SOURCE_ONLY = {"pyspark", "faust-streaming"}
 """What has no wheel for arm64, and is built by the steps: PySpark has none at all."""
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("lock", ["build", *LOCKS, "gcs", "adls", "registry", "otel"])
+@pytest.mark.parametrize("lock", ["build", *LOCKS, *EXTRAS])
 def test_a_lock_resolves_to_wheels_for_arm64_too(lock: str, tmp_path: Path) -> None:
     text = (environments.ROOT / "requirements" / f"{lock}.txt").read_text()
     blocks = re.split(r"\n(?=\S)", text.strip())
