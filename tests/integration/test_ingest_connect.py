@@ -5,6 +5,7 @@ The job is killed while it copies; what the table has is checked as for every ot
 
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # public, not declared so
     AdminClient,
     NewTopic,
@@ -30,9 +32,13 @@ from tests.integration.test_ingest import (
     send,
     wait_for_versions,
 )
+from tests.integration.test_ingest_rows import OLD, avro, old_order_file, protobuf
 from tests.integration.waiting import until
+from tests.support.protobuf_orders import framed
+from tests.support.schema_registry import serving
 from tidegate_local.child_processes import Child, Command
 from tidegate_producers.ingest import spark_session
+from tidegate_runtime.kafka.protobuf_messages import message_class
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.nightly]
 
@@ -46,14 +52,18 @@ STATIC = {
 """Settings of the server, which its sessions can't have."""
 
 
-class ConnectServer:
-    """Spark's server of sessions, with or without the package of its Kafka source."""
+def package_of(name: str) -> str:
+    return f"org.apache.spark:{name}:{pyspark.__version__}"
 
-    def __init__(self, folder: Path, *, has_kafka: bool = True) -> None:
+
+class ConnectServer:
+    """Spark's server of sessions, with or without the packages that ingest reads by."""
+
+    def __init__(self, folder: Path, *, has_packages: bool = True) -> None:
         self.port = free_port()
         self.url = f"sc://{HOST}:{self.port}"
-        packages = f"org.apache.spark:{spark_session.KAFKA}:{pyspark.__version__}"
-        options = ["--packages", packages] if has_kafka else []
+        packages = [package_of(name) for name in (spark_session.KAFKA, spark_session.AVRO)]
+        options = ["--packages", ",".join(packages)] if has_packages else []
         given = {**STATIC, "spark.connect.grpc.binding.port": str(self.port)}
         options += [part for pair in given.items() for part in ("--conf", "=".join(pair))]
         main = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -156,6 +166,50 @@ def test_upserts_delete_and_add_columns(line: Line, server: ConnectServer, tmp_p
         job.kill()
 
 
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("form", ["avro", "protobuf"])
+def test_records_of_a_registry_are_shown_copied_and_after_a_fix_sent_again(
+    line: Line, server: ConnectServer, tmp_path: Path, form: str
+) -> None:
+    topic, table = f"{line.kafka.topic_prefix}orders", line.tables / "orders"
+    order = message_class((old_order_file().SerializeToString(),))
+    schemas = {"avro": {"schema": OLD}, "protobuf": protobuf(old_order_file())}
+
+    def value(schema_id: int, id_: int) -> bytes:
+        row = {"id": id_, "text": f"order {id_}"}
+        if form == "avro":
+            return avro(7, **row).replace(b"\x07", bytes([schema_id]), 1)
+        return framed(schema_id, (0,), order(**row).SerializeToString())
+
+    producer = Producer({"bootstrap.servers": line.kafka.bootstrap_servers})
+    for schema_id, id_ in ((7, 1), (7, 2), (9, 3)):
+        producer.produce(topic, value(schema_id, id_), str(id_))
+    assert producer.flush(WAIT_S) == 0
+    line.started("committer")
+    known = {7: schemas[form]}
+    with serving(known) as url:
+        settings = {f"ingest.spark.{name}": text for name, text in session_settings(server).items()}
+        pairs = [f"{name}={text}" for name, text in {**settings, **line.settings}.items()]
+        given = [topic, str(table), "--format", form, "--registry", url]
+        given += [part for pair in pairs for part in ("--set", pair)]
+
+        def ingest(*arguments: str) -> str:
+            program = [sys.executable, "-m", "tidegate_producers.ingest", *arguments]
+            done = subprocess.run(program, capture_output=True, text=True, timeout=WAIT_S)
+            assert done.returncode == 0, done.stderr[-4_000:]
+            return done.stdout
+
+        assert "order 2" in ingest(*given, "--dry-run")
+        assert not table.exists()
+        ingest(*given, "--once")
+        rows: dict[int, dict[str, object]] = {id_: {"text": f"order {id_}"} for id_ in (1, 2)}
+        assert rows_by_id(table) == rows
+        known[9] = known[7]
+        assert "1 are rows now, 0 are dead letters still" in ingest("replay", *given)
+        assert "0 dead letters were read again" in ingest("replay", *given)
+    assert rows_by_id(table) == {**rows, 3: {"text": "order 3"}}
+
+
 @pytest.mark.timeout(900)
 def test_a_server_without_spark_s_kafka_source_is_named_with_the_package(
     line: Line, tmp_path: Path
@@ -164,7 +218,7 @@ def test_a_server_without_spark_s_kafka_source_is_named_with_the_package(
     source = Source(line.kafka.bootstrap_servers, f"{line.kafka.topic_prefix}orders")
     source.add(5)
     table, log = line.tables / "orders", tmp_path / "job.log"
-    server = ConnectServer(tmp_path, has_kafka=False)
+    server = ConnectServer(tmp_path, has_packages=False)
     try:
         server.start()
         spark = session_settings(server)
@@ -172,6 +226,6 @@ def test_a_server_without_spark_s_kafka_source_is_named_with_the_package(
         assert job.wait(WAIT_S) == 2, job.tail(60)
     finally:
         server.child.stop()
-    package = f"org.apache.spark:{spark_session.KAFKA}:{pyspark.__version__}"
+    package = package_of(spark_session.KAFKA)
     assert f"start it with --packages {package}" in log.read_text()
     assert not os.path.exists(table)
