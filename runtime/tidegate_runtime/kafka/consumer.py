@@ -4,8 +4,9 @@ A member gets rebalances as values, and commits offsets explicitly.
 """
 
 import json
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import TimeoutError as NoAnswer
 from typing import Any, Final
 
@@ -50,6 +51,8 @@ from tidegate_runtime.kafka.librdkafka import (
 
 _SLICE_S: Final = 0.05
 """How long one call into librdkafka may last, so that a rebalance is reported soon."""
+_LEADERS_S: Final = 300.0
+"""How long leaders count as known: librdkafka forgets them after `metadata.max.age.ms`, 900 s."""
 _TICK_S: Final = 0.001
 
 _REBALANCING: Final = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS})
@@ -387,7 +390,7 @@ class KafkaReader:
         self._connect = connect
         self._connected: Consumer | None = None
         self._administration = administration
-        self._leaders_known: set[str] = set()
+        self._leaders_found_s: dict[str, float] = {}
         self._next: dict[TopicPartition, Offset] = {}
         self._ends_seen: dict[TopicPartition, Offset] = {}
 
@@ -455,9 +458,7 @@ class KafkaReader:
         if not topic_partitions:
             return [{} for _ in specs]
         administration, ends = self._administration(), time.monotonic() + timeout_s
-        unknown = {each.topic for each in topic_partitions} - self._leaders_known
-        find_leaders(administration, unknown, timeout_s)
-        self._leaders_known |= unknown
+        self._find_leaders(administration, {each.topic for each in topic_partitions}, timeout_s)
         requested = [
             administration.list_offsets(
                 {to_librdkafka(each): spec for each in topic_partitions},
@@ -475,6 +476,16 @@ class KafkaReader:
             }
             for answers in requested
         ]
+
+    def _find_leaders(
+        self, administration: AdminClient, topics: Collection[str], timeout_s: float
+    ) -> None:
+        """Have leaders of topics looked up that librdkafka may have forgotten."""
+        now_s = time.monotonic()
+        for topic in topics:
+            if now_s - self._leaders_found_s.get(topic, -math.inf) > _LEADERS_S:
+                find_leaders(administration, [topic], timeout_s)
+                self._leaders_found_s[topic] = now_s
 
     def read(
         self, topic_partition: TopicPartition, start: Offset, timeout_s: float

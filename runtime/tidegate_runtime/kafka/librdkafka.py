@@ -171,7 +171,8 @@ def find_leaders(admin: AdminClient, topics: Iterable[str], timeout_s: float) ->
 
     `list_offsets` would look up those that it does not know, and may end the process with a
     segmentation fault where their metadata come just then: two threads run one operation, and one
-    of them frees it (`rd_kafka_topic_partition_list_query_leaders_async`).
+    of them frees it (`rd_kafka_topic_partition_list_query_leaders_async`, seen in 2.16). It forgets
+    them after `metadata.max.age.ms`.
     Raises: KafkaException, for a missing topic too.
     """
     for topic in topics:

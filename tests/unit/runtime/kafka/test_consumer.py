@@ -123,13 +123,17 @@ def test_a_broker_that_does_not_answer_is_queried_again(
     assert reader(2, code).bounds(AT) == (2, 7)
 
 
-def test_leaders_are_known_before_offsets_are_listed() -> None:
+def test_leaders_are_known_before_offsets_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """librdkafka 2.16 may crash where `list_offsets` has to look them up."""
     administration = Failing(0, None)
     one = KafkaReader(mock.Mock(), lambda: cast("AdminClient", administration))
     listed = ["list_offsets", "list_offsets"]
     assert one.bounds(AT) == one.bounds(AT) == (2, 7)
-    assert administration.calls == [f"list_topics {AT.topic}", *listed, *listed]
+    found = f"list_topics {AT.topic}"
+    assert administration.calls == [found, *listed, *listed]
+    monkeypatch.setattr(kafka_reader, "_LEADERS_S", -1.0)
+    assert one.bounds(AT) == (2, 7)
+    assert administration.calls[5:] == [found, *listed], "librdkafka may have forgotten them"
 
 
 def test_who_never_answers_is_unavailable_when_the_time_is_up() -> None:
