@@ -15,8 +15,8 @@ from tidegate_delta.errors import InvalidRequest
 from tidegate_delta.features import row_tracking
 from tidegate_delta.features.in_commit_timestamps import ENABLEMENT
 from tidegate_delta.features.supported_features import check_writable, with_features
-from tidegate_delta.log.actions import Action, Add, DomainMetadata
-from tidegate_delta.log.file_paths import is_absolute
+from tidegate_delta.log.actions import Action, Add, DomainMetadata, LogicalFile
+from tidegate_delta.log.file_paths import canonical_path, is_absolute
 from tidegate_delta.log.protocol_versions import supported_features
 from tidegate_delta.properties.table_properties import (
     check_names,
@@ -24,6 +24,7 @@ from tidegate_delta.properties.table_properties import (
     row_id_column,
     validate,
 )
+from tidegate_delta.snapshots.chunked_arrays import total
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.outcome import Outcome
@@ -100,11 +101,10 @@ def clone(client: Client, options: WriteOptions, request: CloneRequest) -> Outco
             record.table, record.table_root, int(now.version), now.metadata.id
         )
     definition = _definition(client, source, now, request)
-    live = rows_to_adds(now.files) if now is not None else []
-    removes = [proposal_builders.removal(add, stamp.created_ms) for add in live]
-    adds = [_placed(add, request.source.root) for add in rows_to_adds(source.files)]
+    removed, adds = _differences(now, source, request.source.root)
+    removes = [proposal_builders.removal(add, stamp.created_ms) for add in removed]
     body = proposal_builders.Body(
-        _operation(request.source.root, source, adds, live),
+        _operation(request.source.root, source, removed),
         tuple(item.to_row() for item in (*definition, *_domains(source, now), *removes, *adds)),
         proposal_builders.NOTHING if now is None else proposal_builders.WHOLE_TABLE,
     )
@@ -169,6 +169,21 @@ def _domains(source: Snapshot, now: Snapshot | None) -> list[DomainMetadata]:
     return [result[name] for name in sorted(result)]
 
 
+def _differences(now: Snapshot | None, source: Snapshot, root: str) -> tuple[list[Add], list[Add]]:
+    """Return the files that leave a table which is replaced, and those that come. What an earlier
+    clone brought, and the source still has with the same deleted rows, stays.
+    """
+    live = {} if now is None else {_key(add): add for add in rows_to_adds(now.files)}
+    placed = [_placed(add, root) for add in rows_to_adds(source.files)]
+    cloned = {_key(add): add for add in placed}
+    leaving = [add for key, add in live.items() if key not in cloned]
+    return leaving, [add for key, add in cloned.items() if key not in live]
+
+
+def _key(add: Add) -> LogicalFile:
+    return add.key._replace(path=canonical_path(add.path))
+
+
 def _placed(add: Add, root: str) -> Add:
     """Return a file of the source as the clone's log names it."""
     vector = add.deletion_vector
@@ -192,12 +207,12 @@ def _uri(root: str, path: str) -> str:
     return f"{_SPELT.get(scheme, scheme)}://{place}/{path}"
 
 
-def _operation(root: str, source: Snapshot, adds: list[Add], removed: list[Add]) -> Operation:
-    size = sum(add.size for add in adds)
+def _operation(root: str, source: Snapshot, removed: list[Add]) -> Operation:
+    size = total(source.files["size"]) or 0
     parameters = {"source": root, "sourceVersion": str(source.version), "isShallow": "true"}
     metrics = {
         "sourceTableSize": size,
-        "sourceNumOfFiles": len(adds),
+        "sourceNumOfFiles": source.files.num_rows,
         "numRemovedFiles": len(removed),
         "numCopiedFiles": 0,
         "removedFilesSize": sum(add.size for add in removed),
