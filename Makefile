@@ -30,7 +30,7 @@ NIGHTLY_JUDGED ?= 2000
 SERVICES := committer checkpointer cdc-publisher producers console
 # Stores besides S3: images have their libraries where asked (deploy/Dockerfile, STORES).
 STORES := gcs adls
-# What images have besides: schemas in a registry, spans.
+# What images have besides: schemas in a registry, spans, and the producers Spark Connect.
 EXTRAS := registry otel spark-connect
 comma := ,
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
