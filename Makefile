@@ -175,8 +175,8 @@ night-writers:
 	@$(PYTEST) -v $(call budget,45) tests/integration/test_mixed_writers.py tests/integration/test_serial_equivalence.py --full --versions $(NIGHTLY_VERSIONS)
 
 night-maintenance:
-	$(call heading,night: a day of a maintained table in $(MINUTES) minutes; 25 minutes more at most)
-	@$(PYTEST) -v -rs $(call budget,$(MINUTES) + 25) tests/integration/test_maintained_day.py --full --minutes $(MINUTES)
+	$(call heading,night: a day of a maintained table in $(MINUTES) minutes; 35 minutes more at most)
+	@$(PYTEST) -v -rs $(call budget,$(MINUTES) + 35) tests/integration/test_maintained_by_spark.py tests/integration/test_maintained_day.py --full --minutes $(MINUTES)
 
 night-images:
 	$(call heading,night: the build steps of an image, replayed; 15 minutes)

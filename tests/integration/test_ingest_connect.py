@@ -181,10 +181,9 @@ def test_records_of_a_registry_are_shown_copied_and_after_a_fix_sent_again(
             return avro(7, **row).replace(b"\x07", bytes([schema_id]), 1)
         return framed(schema_id, (0,), order(**row).SerializeToString())
 
-    brokers = {"bootstrap.servers": line.kafka.bootstrap_servers}
-    admin = AdminClient(brokers)
+    admin = AdminClient({"bootstrap.servers": line.kafka.bootstrap_servers})
     admin.create_topics([NewTopic(topic, num_partitions=1)])[topic].result()
-    producer = Producer(brokers)
+    producer = Producer({"bootstrap.servers": line.kafka.bootstrap_servers})
     for schema_id, id_ in ((7, 1), (7, 2), (9, 3)):
         producer.produce(topic, value(schema_id, id_), str(id_))
     assert producer.flush(WAIT_S) == 0

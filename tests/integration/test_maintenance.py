@@ -75,14 +75,14 @@ def small_files(folder: Path, count: int = FILES) -> Iterator[Add]:
 def created(
     client: Client, folder: Path, adds: Sequence[Add] | None = None, **properties: str
 ) -> TableRecord:
-    """Create the table with its small files."""
+    """Create a table, named as its folder, with some files, by default its small ones."""
     given = {f"delta.{name}": value for name, value in properties.items()}
     metadata = Metadata(
         id=str(new_id(CLOCK)),
         schema_string=format_schema(from_arrow(SCHEMA)),
         configuration={"delta.enableDeletionVectors": "true", **given},
     )
-    target = proposal_builders.Target(new_id(CLOCK), folder.as_uri(), name="busy")
+    target = proposal_builders.Target(new_id(CLOCK), folder.as_uri(), name=folder.name)
     stamp = proposal_builders.Stamp(new_id(CLOCK), CLOCK.now_ms())
     protocol = define_new(metadata).protocol
     files = list(small_files(folder)) if adds is None else adds

@@ -65,6 +65,9 @@ SIZES = st.one_of(st.integers(1, 64 * 1024), st.integers(1, 20 * MIB))
 AGES = st.sampled_from([0, 30_000, 10 * 60_000, 2 * HOUR_MS, DAY_MS])
 
 
+REWRITES = {"pack", "purge", "recluster", "statistics"}
+
+
 @st.composite
 def tables(draw: st.DrawFn, number: int = 1) -> MaintainedTable:
     is_clustered = draw(st.sampled_from([False, False, True]))
@@ -88,6 +91,7 @@ def tables(draw: st.DrawFn, number: int = 1) -> MaintainedTable:
         of_files(files, number),
         uncounted=uncounted,
         arrived_ms=arrived_ms,
+        changed_elsewhere_ms=draw(st.sampled_from([None, None, arrived_ms])),
         clustered_by="k" if is_clustered else "",
         unsorted=unsorted,
     )
@@ -127,6 +131,7 @@ def done(table: MaintainedTable, tasks: Sequence[Chore], now_ms: int) -> Maintai
         rows=rows,
         uncounted=uncounted,
         arrived_ms=table.arrived_ms,
+        changed_elsewhere_ms=table.changed_elsewhere_ms,
         clustered_by=table.clustered_by,
         unsorted=unsorted,
     )
@@ -158,6 +163,7 @@ def test_equal_facts_give_equal_tasks_with_a_benefit_within_their_limits(
     assert table.packing_points or not any(task.kind == "pack" for task in tasks)
     kinds = {task.kind for task in tasks}
     assert table.is_quiet(NOW_MS) or "recluster" not in kinds
+    assert not table.may_be_changed_elsewhere(NOW_MS) or not kinds & REWRITES
     assert not kinds & ({"pack", "purge"} if table.clustered_by else {"recluster"})
 
 

@@ -1,8 +1,5 @@
 """`tidegate maintain`: run the maintainer, show what it would do, pause and resume tables."""
 
-import tidegate_runtime.service.without_pandas  # noqa: F401 - before what loads Arrow
-
-# isort: split
 import threading
 from collections.abc import Iterator, Mapping
 from importlib import import_module

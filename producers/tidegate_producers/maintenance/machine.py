@@ -35,7 +35,8 @@ SPENT_MS: Final = 10 * 60 * 1000
 
 COLD_AFTER_MS: Final = HOUR_MS
 """How long no small file has come to a partition that is packed whole; and how long no file has
-come to a table, or left it, in which a task has a quiet window.
+come to a table, or left it, in which a task has a quiet window. Files are left as they are for so
+long after rows were changed by someone who would lose to a task.
 """
 
 FAN: Final = 8
@@ -72,6 +73,11 @@ _BY_SPARK: Final = (
     "Spark writes these anew, if maintain.spark gives a session, or as "
     "Table.optimize().executeCompaction() of a job"
 )
+_ELSEWHERE: Final = (
+    "an unmodified job, or a writer past the gate, changed rows within the last hour: one that "
+    "does so again would lose to a rewrite of its files. delta.autoOptimize.autoCompact=true "
+    "allows it"
+)
 _IDS: Final = UUID("5f0c3f1e-8d55-5d0a-9d0e-5c1f0a1d7e45")
 
 
@@ -104,10 +110,12 @@ class MaintainedTable:
     `size_bytes` and `files` count all live files; `partitions` have those that are small or hollow.
     `removed` are files that no version since names: until when they were removed, number and bytes,
     in order. `uncounted` are files without statistics, and `unsorted` those that do not have the
-    order of a table that is `clustered_by` some columns. Writers changed rows at `arrived_ms`.
-    `hindrance` says why files can't be written anew here, or is empty. `written_bytes` are those of
-    small files when the maintainer began, and of what writers added since. It has written
-    `rewritten_bytes`, of which `early_bytes` did not fill a file.
+    order of a table that is `clustered_by` some columns. Writers changed rows at `arrived_ms`, and
+    an unmodified job, or a writer past the gate, changed or removed some at `changed_elsewhere_ms`,
+    which holds nothing up where the table `is_packed_always`. `hindrance` says why files can't be
+    written anew here, or is empty. `written_bytes` are those of small files when the maintainer
+    began, and of what writers added since. It has written `rewritten_bytes`, of which `early_bytes`
+    did not fill a file.
     """
 
     table: UUID
@@ -127,6 +135,8 @@ class MaintainedTable:
     clustered_by: str = ""
     unsorted: tuple[FileFacts, ...] = ()
     arrived_ms: int = 0
+    changed_elsewhere_ms: int | None = None
+    is_packed_always: bool = False
     hindrance: str = ""
     written_bytes: int = 0
     rewritten_bytes: int = 0
@@ -167,6 +177,12 @@ class MaintainedTable:
     def is_quiet(self, now_ms: int) -> bool:
         """Whether writers have changed no rows for an hour: what conflicts with them may run."""
         return now_ms - self.arrived_ms >= COLD_AFTER_MS
+
+    def may_be_changed_elsewhere(self, now_ms: int) -> bool:
+        """Whether somebody who would lose to a task is likely to change rows, as an hour before."""
+        changed_ms = self.changed_elsewhere_ms
+        is_recent = changed_ms is not None and now_ms - changed_ms < COLD_AFTER_MS
+        return is_recent and not self.is_packed_always
 
 
 @dataclass(frozen=True)
@@ -305,6 +321,8 @@ def tasks_of(table: MaintainedTable, policy: Policy, now_ms: int) -> tuple[list[
     others = [*_check(table, policy, now_ms), *_vacuum(table, policy, now_ms)]
     if table.hindrance:
         return others, table.hindrance
+    if table.may_be_changed_elsewhere(now_ms):
+        return others, _ELSEWHERE
     find = _sorts if table.clustered_by else _bins
     bins = sorted(find(table, policy, now_ms), key=lambda each: each.order)
     allowed = list(_allowed(table, bins))

@@ -282,6 +282,7 @@ class Maintainer:
         assert facts is not None, "it was read"
         known.facts = replace(
             facts,
+            changed_elsewhere_ms=known.changed_elsewhere_ms,
             written_bytes=known.added_bytes,
             rewritten_bytes=known.rewritten_bytes,
             early_bytes=known.early_bytes,
@@ -293,7 +294,7 @@ class Maintainer:
         metrics.MAINTAIN_DAMAGED.labels(record.name).set(len(known.damaged))
 
     def _refresh(self, known: KnownTable) -> None:
-        metrics.MAINTAIN_WRITTEN.labels(known.record.name).inc(known.read())
+        metrics.MAINTAIN_WRITTEN.labels(known.record.name).inc(known.read(self._now_ms()))
 
     def _plan(self, pauses: Records) -> Plan:
         """Return the plan for tables that are neither paused nor resting."""

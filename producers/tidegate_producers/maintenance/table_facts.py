@@ -4,7 +4,7 @@ No data file is opened: sizes, times and deleted rows are in the log.
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
@@ -19,6 +19,7 @@ from tidegate_delta.errors import UnsupportedFeature
 from tidegate_delta.features.clustering import clustering_columns, unsorted_files
 from tidegate_delta.features.supported_features import check_writable
 from tidegate_delta.log.actions import Metadata
+from tidegate_delta.log.file_names import commit_name
 from tidegate_delta.properties.table_properties import (
     checkpoint_interval,
     tombstone_retention_ms,
@@ -29,9 +30,11 @@ from tidegate_delta.schema.partition_values import Partition, partition_kinds, p
 from tidegate_delta.snapshots.chunked_arrays import total
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
 from tidegate_delta.snapshots.raw_stats import row_counts
+from tidegate_delta.snapshots.replay import LogPart, parse_log_file
 from tidegate_delta.snapshots.snapshot import Snapshot
 from tidegate_messages.published_records import DamagedFile, TableRecord
 from tidegate_producers.maintenance.machine import (
+    COLD_AFTER_MS,
     HOUR_MS,
     SAMPLE_FILES,
     TASK_BYTES_MAX,
@@ -42,7 +45,12 @@ from tidegate_producers.maintenance.machine import (
 )
 from tidegate_producers.writing.optimize import FILE_BYTES, is_hollow
 from tidegate_runtime.storage.log_store import LogStore
-from tidegate_runtime.table_io.open_table import open_snapshot, refresh
+from tidegate_runtime.table_io.log_reader import of_table, read_each
+from tidegate_runtime.table_io.open_table import (
+    REFRESH_MAX,
+    open_snapshot,
+    refresh_with_commits,
+)
 
 AUTO_COMPACT: Final = "delta.autoOptimize.autoCompact"
 TARGET_SIZE: Final = "delta.targetFileSize"
@@ -70,6 +78,7 @@ class KnownTable:
     store: LogStore
     snapshot: Snapshot | None = None
     facts: MaintainedTable | None = None
+    changed_elsewhere_ms: int | None = None
     added_bytes: int = 0
     rewritten_bytes: int = 0
     early_bytes: int = 0
@@ -92,25 +101,56 @@ class KnownTable:
         assert self.snapshot is not None, "it was read"
         return self.snapshot
 
-    def read(self) -> int:
+    def read(self, now_ms: int) -> int:
         """Read what is new in the log, and return how many bytes writers have added.
 
         Raises: as `open_snapshot`.
         """
-        former = self.snapshot
+        former, commits = self.snapshot, None
         if former is not None and self.record.table_id in (None, former.metadata.id):
-            self.snapshot = refresh(self.store, former)
+            self.snapshot, commits = refresh_with_commits(self.store, former)
         else:
             self.snapshot = open_snapshot(self.store)
         is_same = former is not None and former.version == self.snapshot.version
         if is_same and self.facts is not None:
             return 0
+        if commits is None:
+            commits = list(_recent_commits(self.store, self.snapshot, now_ms - COLD_AFTER_MS))
+        self.changed_elsewhere_ms = changed_elsewhere_ms(commits) or self.changed_elsewhere_ms
         written = 0 if former is None else _added_bytes(former, self.snapshot)
         self.facts = facts_of(self.snapshot, self.record)
         if former is None:
             self.added_bytes = max(self.added_bytes, self.facts.written_bytes)
         self.added_bytes += written
         return written
+
+
+def changed_elsewhere_ms(commits: Iterable[LogPart]) -> int | None:
+    """Return when rows were last changed or removed by a version that is no proposal of ours.
+
+    An unmodified job wrote it, or a writer past the gate. None if there is none.
+    """
+    foreign = (each for each in commits if each.info is None or each.info.tidegate is None)
+    return max((_left_ms(each.tombstones) for each in foreign), default=0) or None
+
+
+def _recent_commits(store: LogStore, snapshot: Snapshot, since_ms: int) -> Iterator[LogPart]:
+    """Yield the commits since a time, the newest first, if rows were changed or removed since, and
+    not more than are read at a refresh.
+    """
+    if _left_ms(snapshot.tombstones) < since_ms:
+        return
+    newest = int(snapshot.version)
+    versions = range(newest, max(-1, newest - REFRESH_MAX), -1)
+    names = list(map(commit_name, versions))
+    for name, content in zip(names, read_each(store, names), strict=True):
+        if content is None:
+            return
+        with of_table(store.root):
+            commit = parse_log_file(name, content)
+        yield commit
+        if commit.info is not None and (commit.info.timestamp or since_ms) < since_ms:
+            return
 
 
 def facts_of(snapshot: Snapshot, record: TableRecord) -> MaintainedTable:
@@ -140,6 +180,7 @@ def facts_of(snapshot: Snapshot, record: TableRecord) -> MaintainedTable:
         clustered_by=", ".join(map(dotted, clustering_columns(metadata, snapshot.domains))),
         unsorted=tuple(_by_arrival(unsorted)),
         arrived_ms=_arrived_ms(snapshot),
+        is_packed_always=_auto_compact(metadata) == "true",
         hindrance=_hindrance(snapshot, record),
         written_bytes=total(small) or 0,
     )
@@ -173,10 +214,13 @@ def _hindrance(snapshot: Snapshot, record: TableRecord) -> str:
         check_writable(snapshot.protocol, metadata, record.table_root)
     except UnsupportedFeature as error:
         return str(error)
-    text = metadata.configuration.get(AUTO_COMPACT, "auto")
-    if text.strip().lower() == "false":
-        return f"its property {AUTO_COMPACT} is {text}"
+    if _auto_compact(metadata) == "false":
+        return f"its property {AUTO_COMPACT} is false"
     return ""
+
+
+def _auto_compact(metadata: Metadata) -> str:
+    return metadata.configuration.get(AUTO_COMPACT, "auto").strip().lower()
 
 
 def _partitions(files: pa.Table, metadata: Metadata, target_bytes: int) -> Iterator[PartitionFacts]:
@@ -212,11 +256,14 @@ def _by_arrival(files: pa.Table) -> Iterator[FileFacts]:
 
 def _arrived_ms(snapshot: Snapshot) -> int:
     """Return when a file came last that was not sorted here, or one left with its rows."""
-    left = snapshot.tombstones
-    left = left.filter(pc.fill_null(left["dataChange"], True))
     came = snapshot.files.filter(pc.is_null(snapshot.files["clusteringProvider"]))
-    newest = (pc.max(came["modificationTime"]), pc.max(left["deletionTimestamp"]))
-    return max(scalar.as_py() or 0 for scalar in newest)
+    return max(pc.max(came["modificationTime"]).as_py() or 0, _left_ms(snapshot.tombstones))
+
+
+def _left_ms(tombstones: pa.Table) -> int:
+    """Return when a file left last because its rows were changed or removed, or 0."""
+    left = tombstones.filter(pc.fill_null(tombstones["dataChange"], True))
+    return pc.max(left["deletionTimestamp"]).as_py() or 0
 
 
 def _is_small(files: pa.Table, target_bytes: int) -> pa.ChunkedArray:

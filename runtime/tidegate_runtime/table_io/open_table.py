@@ -241,13 +241,24 @@ def refresh(store: LogStore, snapshot: Snapshot) -> Snapshot:
     Law: the result is that of `open_snapshot`, whatever the versions in between hold.
     Raises: as `open_snapshot`.
     """
+    return refresh_with_commits(store, snapshot)[0]
+
+
+def refresh_with_commits(
+    store: LogStore, snapshot: Snapshot
+) -> tuple[Snapshot, list[LogPart] | None]:
+    """Return the newest snapshot as `refresh`, and the commits that came since, oldest first.
+
+    There is None instead of these where they are so many that the table was opened again.
+    Raises: as `open_snapshot`.
+    """
     contents: list[tuple[str, bytes]] = []
     while content := read_content(store, commit_name(snapshot.version + 1 + len(contents))):
         contents.append((commit_name(snapshot.version + 1 + len(contents)), content))
         if len(contents) > REFRESH_MAX:
-            return open_snapshot(store)
+            return open_snapshot(store), None
     if not contents:
-        return snapshot
+        return snapshot, []
     with gc_control.paused(), of_table(store.root), about(span_of(contents)):
         parts = parse_log_files(contents)
     after = evolve_parts(snapshot, parts)
@@ -255,7 +266,7 @@ def refresh(store: LogStore, snapshot: Snapshot) -> Snapshot:
         with defined_in(changed):
             check_readable(after.protocol, after.metadata, store.root)
     check_vectors(store, after.protocol, after.version, after.files)
-    return after
+    return after, parts
 
 
 def open_checkpoint(store: LogStore, version: int) -> Snapshot:

@@ -62,6 +62,7 @@ def test_a_large_file_is_not_written_anew_for_a_few_small_ones() -> None:
     [
         (many(5), "its files are few (5)"),
         (replace(many(30), hindrance="it is clustered by k"), "it is clustered"),
+        (replace(many(30), changed_elsewhere_ms=NOW_MS - 1), "an unmodified job, or a writer past"),
         (replace(many(30), written_bytes=1), "over 2 times the 1 bytes"),
         (many(30, age_ms=1_000), "younger than"),
         (

@@ -13,11 +13,13 @@ from tests.unit.producers.writing.test_table_write import Line
 from tidegate_delta.deletion_vectors.descriptors import inline
 from tidegate_delta.deletion_vectors.roaring_bitmap import of_rows
 from tidegate_delta.features.clustering import clustering_domain
-from tidegate_delta.log.actions import Add, Metadata
+from tidegate_delta.log.actions import Add, CommitInfo, Metadata
 from tidegate_delta.snapshots.file_action_columns import rows_to_adds
 from tidegate_producers.maintenance import table_facts
 from tidegate_producers.maintenance.machine import HOUR_MS, TASK_BYTES_MAX
+from tidegate_producers.maintenance.service import Maintainer
 from tidegate_producers.maintenance.table_facts import (
+    AUTO_COMPACT,
     KnownTable,
     facts_of,
     sample_of,
@@ -27,6 +29,7 @@ from tidegate_runtime.client.proposal_builders import removal
 from tidegate_runtime.table_io.open_table import open_snapshot
 
 MIB = 1024 * 1024
+NOW_MS = 1_800_000_000_000
 
 
 @pytest.mark.parametrize(
@@ -61,7 +64,7 @@ def test_files_are_listed_by_partition_and_only_what_is_new_counts_as_written(li
     for k in range(3):
         line.write(pa.table({"k": [k], "p": ["a"]}), partitionColumns="p")
     table = known(line)
-    assert table.read() == 0
+    assert table.read(NOW_MS) == 0
     facts = table.facts
     assert facts is not None
     assert [(one.name, len(one.files)) for one in facts.partitions] == [("p=a", 3)]
@@ -69,11 +72,11 @@ def test_files_are_listed_by_partition_and_only_what_is_new_counts_as_written(li
     assert first == facts.written_bytes == facts.size_bytes
     line.write(pa.table({"k": [9], "p": ["b"]}), partitionColumns="p")
     [new] = [add for add in live(line) if add.partition_values == {"p": "b"}]
-    assert table.read() == new.size
+    assert table.read(NOW_MS) == new.size
     moved = new.with_(path="p=b/packed.parquet", data_change=False)
     put(line, [removal(new, 0), moved])
-    assert table.read() == 0, "what a compaction brought was not written by a user"
-    assert table.read() == 0
+    assert table.read(NOW_MS) == 0, "what a compaction brought was not written by a user"
+    assert table.read(NOW_MS) == 0
     assert table.added_bytes == first + new.size
 
 
@@ -119,6 +122,36 @@ def test_tables_say_why_their_files_stay(line: Line) -> None:
     assert (facts.hindrance, facts.clustered_by, len(facts.unsorted)) == ("", "k", 0)
 
 
+def kinds(maintainer: Maintainer) -> set[str]:
+    return {task.kind for task in maintainer.planned().tasks}
+
+
+def test_files_stay_for_an_hour_after_a_writer_past_the_gate_has_changed_rows(
+    tmp_path: Path,
+) -> None:
+    maintained = Maintained(tmp_path, {"delta.enableDeletionVectors": "true"})
+    line, clock = maintained.line, maintained.line.client.clock
+    clock.sleep(3 * HOUR_MS / 1000)
+    assert kinds(maintained.maintainer()) == {"check", "pack"}
+    follower = known(line)
+    follower.read(clock.now_ms())
+    assert follower.changed_elsewhere_ms is None
+    add, changed_ms = live(line)[0], clock.now_ms()
+    marked = add.with_(deletion_vector=inline(of_rows([1])))
+    put(line, [removal(add, changed_ms), marked])
+    line.write(pa.table({"k": [1], "p": ["a"]}))
+    follower.read(clock.now_ms())
+    assert follower.changed_elsewhere_ms == changed_ms
+    assert kinds(maintained.maintainer()) == {"check"}, "who begins looks back"
+    metadata = open_snapshot(line.yes.store).metadata
+    put(line, [metadata.with_(configuration={AUTO_COMPACT: "true"})])
+    assert "pack" in kinds(maintained.maintainer()), "its owner wants it at any price"
+    put(line, [metadata])
+    assert kinds(maintained.maintainer()) == {"check"}
+    clock.sleep(HOUR_MS / 1000)
+    assert "pack" in kinds(maintained.maintainer())
+
+
 def test_statistics_that_are_missing_are_computed_in_a_quiet_window(tmp_path: Path) -> None:
     maintained = Maintained(tmp_path, {"delta.enableDeletionVectors": "true"})
     line, clock = maintained.line, maintained.line.client.clock
@@ -149,7 +182,7 @@ def test_deleted_rows_go_and_later_the_files_that_held_them(tmp_path: Path) -> N
     line, clock = maintained.line, maintained.line.client.clock
     for add in live(line):
         marked = add.with_(deletion_vector=inline(of_rows([1])))
-        put(line, [removal(add, clock.now_ms()), marked])
+        put(line, [CommitInfo(tidegate={}), removal(add, clock.now_ms()), marked])
     maintained.run(vacuum_interval_s=None)
     assert not any(add.deletion_vector for add in live(line))
     assert len(line.rows()) == 20

@@ -94,7 +94,11 @@ class Yes:
         if sent.claim_check is not None:
             content = self.store.read(sent.claim_check.path) or b""
             actions = [json.loads(line) for line in content.splitlines()]
-        info = {"operation": sent.operation.name, "timestamp": sent.created_ms}
+        info: dict[str, object] = {
+            "operation": sent.operation.name,
+            "timestamp": sent.created_ms,
+            "tidegate": {},
+        }
         rows = [{"commitInfo": info}, *actions]
         applications = [(txn.app_id, txn.version) for txn in sent.app_txns]
         if sent.app_txn is not None:
