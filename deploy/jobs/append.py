@@ -23,7 +23,7 @@ def main(uri: str, rows: int) -> None:
         for name, value in os.environ.items()
         if name.startswith(PREFIX)
     }
-    spark = SparkSession.builder.master("local[1]").appName("append").getOrCreate()
+    spark = SparkSession.builder.appName("append").getOrCreate()
     try:
         table = Table.for_path(spark, uri, storage)
     except InvalidRequest:

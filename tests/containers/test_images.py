@@ -135,6 +135,19 @@ def test_spark_and_java_are_among_the_producers(images: dict[str, str]) -> None:
     assert in_image(images["producers"], "python", "-c", connect) == "there"
 
 
+def test_the_producers_start_commands_and_what_spark_starts_in_a_pod(
+    images: dict[str, str],
+) -> None:
+    def started(*arguments: str, **environ: str) -> str:
+        given = [part for pair in environ.items() for part in ("--env", "=".join(pair))]
+        contained = [*HARDENED, "--tmpfs", "/tmp", "--network", "none"]
+        return docker("run", "--rm", *contained, *given, images["producers"], *arguments)
+
+    assert "ingest" in started("--help")
+    job = ["--master", "local[1]", "/opt/tidegate/jobs/ingest.py", "--help"]
+    assert "dead-letters" in started("driver", *job, SPARK_DRIVER_BIND_ADDRESS="127.0.0.1")
+
+
 def test_the_producers_have_the_pinned_jars_for_ingest(images: dict[str, str]) -> None:
     folder = "import pyspark, os; print(*os.listdir(pyspark.__path__[0] + '/jars'))"
     there = in_image(images["producers"], "python", "-c", folder).split()

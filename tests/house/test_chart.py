@@ -11,6 +11,7 @@ from typing import Any
 import jsonschema
 import kubernetes_validate
 import pytest
+import yaml
 
 from tests.house import chart, tree
 from tests.house.chart import of_kind, resources
@@ -82,6 +83,17 @@ def test_resources_keep_to_the_strict_schemas(name: str, version: str) -> None:
             jsonschema.validate(resource, schema, jsonschema.Draft202012Validator)
         else:
             kubernetes_validate.validate(resource, version, strict=True)
+
+
+def test_the_manual_s_application_of_spark_keeps_to_the_schema() -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", tree.text("docs/ingest.md"), re.DOTALL)
+    [shown] = [block for block in map(yaml.safe_load, blocks) if "kind" in block]
+    assert shown["kind"] == "SparkApplication"
+    schema = {"$defs": chart.CUSTOM, "$ref": "#/$defs/SparkApplication"}
+    jsonschema.validate(shown, schema, jsonschema.Draft202012Validator)
+    program = shown["spec"]["mainApplicationFile"]
+    assert program.removeprefix("local:///opt/tidegate/jobs/") == "ingest.py"
+    assert (tree.ROOT / "deploy/jobs/ingest.py").exists()
 
 
 def test_an_unknown_key_is_found() -> None:

@@ -82,6 +82,14 @@ def test_the_three_services_share_every_layer_and_have_an_init() -> None:
         assert stage.of("ENTRYPOINT") == [f'["tini", "--", "python", "-m", "{module}"]']
 
 
+def test_the_image_for_jobs_starts_commands_and_what_spark_starts_by_its_own_entrypoint() -> None:
+    assert stages()["producers"].of("ENTRYPOINT") == [
+        '["tini", "--", "sh", "/opt/tidegate/jobs/entrypoint.sh"]'
+    ]
+    text = tree.text("deploy/jobs/entrypoint.sh")
+    assert all(f"\n{case})\n" in text for case in ("driver", "executor"))
+
+
 def test_the_base_is_named_by_its_digest_and_can_be_another() -> None:
     for name in ("deploy/Dockerfile", "deploy/kafka/Dockerfile"):
         text = tree.text(name)
