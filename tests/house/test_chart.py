@@ -89,8 +89,8 @@ def test_the_manual_s_application_of_spark_keeps_to_the_schema() -> None:
     blocks = re.findall(r"```yaml\n(.*?)```", tree.text("docs/ingest.md"), re.DOTALL)
     [shown] = [block for block in map(yaml.safe_load, blocks) if "kind" in block]
     assert shown["kind"] == "SparkApplication"
-    schema = {"$defs": chart.CUSTOM, "$ref": "#/$defs/SparkApplication"}
-    jsonschema.validate(shown, schema, jsonschema.Draft202012Validator)
+    spec = chart.CUSTOM["SparkApplication"]["properties"]["spec"]
+    jsonschema.validate(shown["spec"], {"$defs": chart.CUSTOM, **spec})
     program = shown["spec"]["mainApplicationFile"]
     assert program.removeprefix("local:///opt/tidegate/jobs/") == "ingest.py"
     assert (tree.ROOT / "deploy/jobs/ingest.py").exists()
