@@ -75,7 +75,8 @@ fetch_jars() {
     packages=
     for name in spark-sql-kafka-0-10_2.13 spark-avro_2.13; do packages="$packages,org.apache.spark:$name:$version"; done
     : >"$work/nothing.py"
-    SPARK_HOME="$spark" PYSPARK_PYTHON="$1/bin/python" "$spark/bin/spark-submit" --master local --packages "${packages#,}" \
+    # Where builds run, the own host name may not resolve.
+    SPARK_LOCAL_IP=127.0.0.1 SPARK_HOME="$spark" PYSPARK_PYTHON="$1/bin/python" "$spark/bin/spark-submit" --master local --packages "${packages#,}" \
         --conf "spark.jars.ivy=$work/ivy" "$work/nothing.py" >"$work/resolver.log" 2>&1 || {
         grep -E 'unresolved dependency|not found|SERVER ERROR|Exception' "$work/resolver.log" | head -n 8 >&2
         echo "Spark can't fetch ${packages#,}: check the network, or name a mirror by DEFAULT_ARTIFACT_REPOSITORY" >&2

@@ -106,7 +106,8 @@ class KnownTable:
 
         Raises: as `open_snapshot`.
         """
-        former, commits = self.snapshot, None
+        former = self.snapshot
+        commits: Iterable[LogPart] | None = None
         if former is not None and self.record.table_id in (None, former.metadata.id):
             self.snapshot, commits = refresh_with_commits(self.store, former)
         else:
@@ -115,7 +116,7 @@ class KnownTable:
         if is_same and self.facts is not None:
             return 0
         if commits is None:
-            commits = list(_recent_commits(self.store, self.snapshot, now_ms - COLD_AFTER_MS))
+            commits = _recent_commits(self.store, self.snapshot, now_ms - COLD_AFTER_MS)
         self.changed_elsewhere_ms = changed_elsewhere_ms(commits) or self.changed_elsewhere_ms
         written = 0 if former is None else _added_bytes(former, self.snapshot)
         self.facts = facts_of(self.snapshot, self.record)
