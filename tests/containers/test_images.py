@@ -145,7 +145,9 @@ def test_the_producers_start_commands_and_what_spark_starts_in_a_pod(
 
     assert "ingest" in started("--help")
     job = ["--master", "local[1]", "/opt/tidegate/jobs/ingest.py", "--help"]
-    assert "dead-letters" in started("driver", *job, SPARK_DRIVER_BIND_ADDRESS="127.0.0.1")
+    # Without a network the container's own name does not resolve, as a pod's does.
+    environ = dict.fromkeys(("SPARK_DRIVER_BIND_ADDRESS", "SPARK_LOCAL_IP"), "127.0.0.1")
+    assert "dead-letters" in started("driver", *job, **environ)
 
 
 def test_the_producers_have_the_pinned_jars_for_ingest(images: dict[str, str]) -> None:
