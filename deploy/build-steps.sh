@@ -28,21 +28,33 @@ split_off_sources() {
     awk -v ours="$ours" '/^[A-Za-z0-9]/ { mine = $0 ~ ours } !mine' "$1" >"$work/$(basename "$1")"
 }
 
+# Takes all modules but some out of a folder.
+only() {
+    folder="$1"
+    shift
+    for module in "$folder"/*.py; do
+        name="$(basename "$module" .py)"
+        case " $* " in
+        *" $name "*) ;;
+        *) rm -f "$module" "$folder/__pycache__/$name".*.pyc ;;
+        esac
+    done
+}
+
 # Takes out what nothing loads: PyArrow's tests, headers, sources and Flight; where no jobs of others run, its S3 client, too (ours
-# is another), botocore's descriptions of other services than S3 and those by which it logs in, and Pygments' lexers of other
-# languages than Python. 95 MB.
+# is another), those of other stores, ORC and Substrait, botocore's descriptions of other services than S3 and those by which it
+# logs in, Pygments' lexers of other languages than Python, SQLGlot's dialects of others than Spark, and libraries' tests. 100 MB.
 trim() {
     for packages in "$1"/lib/python*/site-packages; do
         arrow="$packages/pyarrow"
         rm -rf "$arrow/tests" "$arrow/include" "$arrow/includes" "$arrow/src" \
             "$arrow"/libarrow_flight.so* "$arrow"/_flight.* "$arrow"/libarrow_python_flight.so* "$arrow"/*.px[dix] "$arrow"/*.pyx
         if [ ! -d "$packages/pyspark" ]; then
-            rm -rf "$arrow"/libarrow_s3.so* "$arrow"/_s3fs.*
-            for lexer in "$packages"/pygments/lexers/*.py; do
-                case "$(basename "$lexer" .py)" in
-                __init__ | _mapping | python | special) ;;
-                *) rm -f "$lexer" "$packages/pygments/lexers/__pycache__/$(basename "$lexer" .py)".*.pyc ;;
-                esac
+            rm -rf "$arrow"/libarrow_s3.so* "$arrow"/_s3fs.* "$arrow"/_gcsfs.* "$arrow"/_azurefs.* "$arrow"/_hdfs.* \
+                "$arrow"/_orc.* "$arrow"/_dataset_orc.* "$arrow"/_substrait.* "$arrow"/_pyarrow_cpp_tests.* "$packages/avro/test" "$packages"/*/tests
+            only "$packages/pygments/lexers" __init__ _mapping python special
+            for part in dialects generators parsers; do
+                only "$packages/sqlglot/$part" __init__ base dialect hive spark2 spark
             done
             for service in "$packages"/botocore/data/*/; do
                 case "$(basename "$service")" in
@@ -60,6 +72,9 @@ trim() {
         done
     done
     "$1/bin/python" -B -c 'import rich.traceback, pyarrow.compute, pyarrow.dataset, pyarrow.fs, pyarrow.json, pyarrow.parquet'
+    for sql in "$1"/lib/python*/site-packages/sqlglot; do
+        [ ! -d "$sql" ] || "$1/bin/python" -B -c 'import sqlglot; sqlglot.parse_one("a IN (1)", dialect="spark").sql(dialect="spark")'
+    done
 }
 
 # Sets `spark` to the folder of an environment's Spark, and fetches our packages for it by Spark's own resolver into $work/jars:
