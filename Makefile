@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 NIGHT := model simulation properties oracle fuzz contests blows brokers door ingest writers maintenance images drills judge generated tpch misuses connect connect-example debezium clients histories console bench demo
-.PHONY: help env demo site test check unit model simulation sim fuzz conformance integration judge real containers cluster emulators \
+.PHONY: help env demo site test check unit model simulation sim fuzz conformance integration judge containers cluster emulators \
 	kafka-image contests nightly bench docs charts release lock clean $(NIGHT:%=night-%)
 
 # Hundreds of processes start in a run of the tests: what one has compiled the others load, even where
@@ -54,7 +54,7 @@ env: ## the environment in .venv and Kafka's jars in a cache; every other verb c
 demo: env ## the whole line on real input: Kafka, Spark, committer, checkpointer, change stream; UP=1 leaves it running
 	@$(BIN)/tidegate demo $(if $(UP),--up)
 
-test: check unit model simulation real judge ## everything that CI runs: check, unit, property, house, model, simulation, conformance, integration, judge
+test: check unit model simulation conformance integration judge ## everything that CI runs: check, unit, property, house, model, simulation, conformance, integration, judge
 
 check: env ## format, lint, types, layers
 	$(call heading,check: format)
@@ -94,10 +94,6 @@ conformance: env ## foreign tables in our reader, our tables in foreign readers
 integration: env ## real Kafka, real Spark, kill -9
 	$(call heading,integration: a real broker and real processes that are killed)
 	@$(PYTEST) tests/integration -n 4 $(FILES) --no-loadscope-reorder --durations=20
-
-real: env ## conformance and integration at once: while processes are waited for, tables are read
-	$(call heading,real: a real broker and real processes that are killed; tables that others wrote$(comma) tables of ours that others read)
-	@$(PYTEST) tests/integration tests/conformance -n 4 $(FILES) --no-loadscope-reorder --durations=20
 
 judge: env ## SEED=n generated tables and verbs, by us and by delta-spark; JUDGED=n that many
 	$(call heading,judge: $(if $(SEED),seed $(SEED),$(JUDGED) generated cases) beside delta-spark)

@@ -5,7 +5,6 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -28,36 +27,27 @@ from tidegate_runtime.kafka.topic_admin import create_topics
 SESSION_TIMEOUT_MS = 2_000
 
 SPARK = (
-    (
-        "test_spark_batch.py",
-        "test_spark_stream.py",
-        "test_spark_options.py",
-        "test_spark_misuses.py",
-    ),
-    (
-        "test_spark_changes.py",
-        "test_serial_equivalence.py",
-        "test_ingest_rows.py",
-    ),
+    "test_spark_batch.py",
+    "test_spark_stream.py",
+    "test_spark_changes.py",
+    "test_spark_options.py",
+    "test_spark_misuses.py",
+    "test_serial_equivalence.py",
+    "test_ingest_rows.py",
 )
 """Files that run on one worker, one after another, because they share its Spark session: to start
-one, and the Python processes of its first write, takes twenty seconds of a core. All on one worker
-would run for longer than everything else."""
+one, and the Python processes of its first write, takes twenty seconds of a core."""
 
 FIRST = (
-    *chain.from_iterable(SPARK),
-    "test_log_store.py",
+    *SPARK,
     "test_cdc_publisher.py",
-    "test_ingest.py",
+    "test_committer_processes.py",
     "test_mixed_writers.py",
     "test_topic_admin.py",  # short: xdist puts it behind a file of one test
-    "test_committer_processes.py",
     "test_stream_writers.py",
     "test_blows.py",
     "test_follower.py",
     "test_checkpointer.py",
-    "test_three_brokers.py",
-    "test_outages.py",
 )
 """The longest files run first; started last, one of them would occupy one core alone."""
 
@@ -71,11 +61,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class FilesScheduling(LoadFileScheduling):  # type: ignore[misc] # it ships no types
-    """Runs a file on one worker, and each group of SPARK on one."""
+    """Runs a file on one worker, and all files of SPARK on one."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return next((group[0] for group in SPARK if Path(file).name in group), file)
+        return "spark" if Path(file).name in SPARK else file
 
 
 @pytest.hookimpl(optionalhook=True)
