@@ -115,8 +115,9 @@ def _round(stack: LocalStack, folder: Path, spark: SparkSession, name: str, file
             ours = folder / "tables" / f"ours-{name}-{is_beside}"
             theirs = folder / f"theirs-{name}-{is_beside}"
             size = _make(client, ours, files)
-            # The checkpointer works on: a hint may be copied without the checkpoint that it names.
-            shutil.copytree(ours, theirs, ignore=shutil.ignore_patterns("_last_checkpoint"))
+            # The checkpointer works on: a hint may come without the checkpoint that it names.
+            passing = shutil.ignore_patterns("_last_checkpoint", "*.tmp")
+            shutil.copytree(ours, theirs, ignore=passing)
             rows = files * FILE_ROWS
             delete = partial(_delete, client, ours) if is_beside else None
             packed[True, is_beside] = _packed(ours, size, partial(_maintain, stack), delete, rows)
