@@ -115,7 +115,7 @@ def _round(stack: LocalStack, folder: Path, spark: SparkSession, name: str, file
             ours = folder / "tables" / f"ours-{name}-{is_beside}"
             theirs = folder / f"theirs-{name}-{is_beside}"
             size = _make(client, ours, files)
-            # The checkpointer works on: a hint may come without the checkpoint that it names.
+            # The checkpointer still writes: a hint may be copied without its checkpoint.
             passing = shutil.ignore_patterns("_last_checkpoint", "*.tmp")
             shutil.copytree(ours, theirs, ignore=passing)
             rows = files * FILE_ROWS

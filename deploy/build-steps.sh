@@ -28,7 +28,7 @@ split_off_sources() {
     awk -v ours="$ours" '/^[A-Za-z0-9]/ { mine = $0 ~ ours } !mine' "$1" >"$work/$(basename "$1")"
 }
 
-# Takes all modules but some out of a folder.
+# Removes all modules of a folder but the named ones.
 only() {
     folder="$1"
     shift

@@ -43,6 +43,9 @@ SHOWS_BREACHES = "tests/house/test_rules.py"
 """The file that holds, as text, the notes and comments that two rules look for."""
 
 
+LARGE_BYTES = 1_000_000
+
+
 def breaches(rule: Rule, names: Iterable[str]) -> list[str]:
     """Return a rule's breaches in these files."""
     return [breach for name in names for breach in rule(name, tree.text(name))]
@@ -134,6 +137,11 @@ def test_no_file_names_a_path_of_one_machine() -> None:
 def test_no_file_names_a_package_registry() -> None:
     result = breaches(rules.index_addresses, _texts())
     assert not result, "\n".join(result)
+
+
+def test_no_file_is_large() -> None:
+    """What a program leaves behind, such as jars, is committed by mistake, and stays in history."""
+    assert [name for name in tree.files() if (tree.ROOT / name).stat().st_size > LARGE_BYTES] == []
 
 
 def test_every_package_is_one_folder_of_its_own() -> None:

@@ -197,7 +197,8 @@ def entrypoint(folder: Path, arguments: list[str], **environ: str) -> Child:
     """Return the image's process with an environment as Spark gives it to a pod."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     given = {"PATH": path, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOST, **environ}
-    argv = ["sh", str(ROOT / "deploy/jobs/entrypoint.sh"), *arguments]
+    # An executor puts the job's jars where it runs.
+    argv = ["env", "-C", str(folder), "sh", str(ROOT / "deploy/jobs/entrypoint.sh"), *arguments]
     return Child(Command(arguments[0], argv, given), folder / f"{arguments[0]}.log")
 
 

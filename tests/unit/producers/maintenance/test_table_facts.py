@@ -145,7 +145,7 @@ def test_files_stay_for_an_hour_after_a_writer_past_the_gate_has_changed_rows(
     assert kinds(maintained.maintainer()) == {"check"}, "who begins looks back"
     metadata = open_snapshot(line.yes.store).metadata
     put(line, [metadata.with_(configuration={AUTO_COMPACT: "true"})])
-    assert "pack" in kinds(maintained.maintainer()), "its owner wants it at any price"
+    assert "pack" in kinds(maintained.maintainer()), "the property allows it"
     put(line, [metadata])
     assert kinds(maintained.maintainer()) == {"check"}
     clock.sleep(HOUR_MS / 1000)

@@ -38,7 +38,7 @@ def test_a_service_starts_without_numpy_and_pandas(service: str) -> None:
     assert done.stdout == "set()\n", done.stderr
 
 
-def test_the_maintainer_has_pandas_which_spark_wants_of_it() -> None:
+def test_the_maintainer_can_import_pandas_which_pyspark_needs() -> None:
     code = "import tidegate_producers.maintenance.__main__, pandas"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
